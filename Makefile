@@ -1,0 +1,38 @@
+# The two commands of the README, and what they need. Everything goes into .venv; nothing else is touched.
+
+PYTHON ?= python3
+BIN := .venv/bin
+RANKS := 1 2 3 4
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help venv demo test lint clean
+
+help:
+	@echo "make demo   train jobs/demo.toml on two ranks and show what was learned"
+	@echo "make test   run the whole test suite"
+	@echo "make lint   ruff and mypy"
+	@echo "make venv   build the .venv that all of these use"
+	@echo "make clean  remove .venv, caches and compiled kernels"
+
+venv: .venv/ready
+
+.venv/ready: setup.cfg pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mpi,dev]"
+	@touch $@
+
+demo: venv
+	@mpirun -n 2 python -m parallel_et.train jobs/demo.toml --fresh
+
+test: venv
+	python -m pytest -m "not mpi"
+	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi || exit 1; done
+
+lint: venv
+	ruff check .
+	ruff format --check .
+	mypy
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,146 @@
+"""``python -m parallel_et.train JOB.toml``: one run, on all ranks."""
+
+import argparse
+from collections.abc import Sequence
+
+import numpy as np
+
+from parallel_et.commands import Parser
+from parallel_et.em import Problem
+from parallel_et.errors import UserError
+from parallel_et.io.directory import RunDirectory
+from parallel_et.job import Job, differing_keys, read_job
+from parallel_et.measure import recovery
+from parallel_et.models.base import Params
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.progress import Progress
+from parallel_et.run import run
+from parallel_et.setup import open_source, set_up
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = Parser(
+        "train",
+        "Train a model as a job file says, on all ranks; results go to a run directory.",
+        "mpirun -n 4 python -m parallel_et.train jobs/demo.toml --set run.seed=2 --output runs/demo-2",
+    )
+    parser.add_argument("job", metavar="JOB.toml", help="the job file")
+    parser.add_argument("--output", metavar="DIR", help="run directory, by default runs/<job name>")
+    parser.add_argument(
+        "--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help="set a key of the job; may be repeated"
+    )
+    parser.add_argument("--fresh", action="store_true", help="start over; what is in DIR is kept aside")
+    parser.add_argument("--dry-run", action="store_true", help="check job and data, say what would run, and stop")
+    parser.add_argument("--quiet", action="store_true", help="print errors only; the log is written all the same")
+    return parser.parse_args(argv)
+
+
+def main(ranks: Ranks, argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = ranks.from_root(lambda: arguments(argv))
+    job = ranks.from_root(lambda: read_job(args.job, args.set))
+    directory = RunDirectory(args.output or f"runs/{job.name}")
+    logged: list[str] = []
+    storing = False
+
+    def say(line: str) -> None:
+        if ranks.is_root:
+            if not args.quiet:
+                print(line, flush=True)
+            directory.note(line) if storing else logged.append(line)
+
+    if not args.dry_run and not args.fresh:
+        note = ranks.from_root(lambda: earlier_run(directory, job))
+        if note is not None:
+            say(note)
+            if directory.finished:
+                return 0
+    warning = ranks.limit_threads()
+    if warning is not None:
+        say(f"warning: {warning}")
+
+    with ranks.together():
+        source = open_source(job)
+    problem, params, fingerprint = set_up(job, source, ranks)
+    say(describe(problem, ranks))
+    if problem.summary.negative > 0.5 and not np.any(params.W < 0):
+        say(
+            f"warning: {problem.summary.negative:.0%} of the data is negative, the fields of {job.model.name} cannot be"
+        )
+    if args.dry_run:
+        if ranks.is_root:
+            print(f"{job.toml()}\n{expected_work(problem, ranks)}\nthe run would go to {directory.path}", flush=True)
+        return 0
+
+    aside = ranks.from_root(lambda: begin(directory, job, args.fresh))
+    storing = True
+    for line in logged:
+        if ranks.is_root:
+            directory.note(line)
+    if aside is not None:
+        say(f"what was there is kept in {aside}")
+
+    progress = Progress(source.points, job.anneal.iterations, say, args.quiet)
+    result = run(job, problem, params, ranks, source.truth(), {"data fingerprint": fingerprint}, progress)
+    if ranks.is_root:
+        directory.finish(result)
+        learned = Params(**result.params)
+        if "W" in result.truth:
+            say(str(recovery(problem.model, problem.scheme, learned, result.truth["W"])))
+        if job.run.picture:
+            from parallel_et.picture import draw_fields  # matplotlib takes its time to load
+
+            draw_fields(
+                learned.W, source.shape, directory.path / "fields.png", f"{job.name}: {learned.W.shape[1]} fields"
+            )
+            say(f"picture of the fields: {directory.path / 'fields.png'}")
+        say(f"result: {directory.result}")
+    return 0
+
+
+def earlier_run(directory: RunDirectory, job: Job) -> str | None:
+    """What to say of a run that is in the directory already; refuse one of another job."""
+    directory.check_place()
+    stored = directory.stored_job()
+    if stored is None:
+        return None
+    if differing := differing_keys(stored, job.resolved()):
+        raise UserError(
+            f"{directory.path}: holds a run of another job; use another --output, or --fresh to start over\n"
+            + "\n".join(f"  {line}" for line in differing)
+        )
+    if directory.finished:
+        return f"{directory.path}: this run is finished, its result is {directory.result}; --fresh runs it again"
+    return f"{directory.path}: holds this run unfinished and without a checkpoint; it starts from the beginning"
+
+
+def begin(directory: RunDirectory, job: Job, fresh: bool) -> str | None:
+    """Make the run directory; returns where an earlier one went."""
+    aside = directory.set_aside() if fresh else None
+    directory.begin(job.toml())
+    return None if aside is None else str(aside)
+
+
+def describe(problem: Problem, ranks: Ranks) -> str:
+    """The run in one line."""
+    blocks = -(-problem.shard.points // problem.shard.block)
+    busy = min(blocks, ranks.size)
+    idle = f", {ranks.size - busy} of them without points" if busy < ranks.size else ""
+    return (
+        f"{problem.shard.points} points of {problem.model.D} dimensions, {problem.model.H} causes, "
+        f"{len(problem.scheme.states)} states a point, on {ranks.size} rank{'s' if ranks.size > 1 else ''}{idle}"
+    )
+
+
+def expected_work(problem: Problem, ranks: Ranks) -> str:
+    """Memory and work of the rank that has most."""
+    blocks = -(-problem.shard.points // problem.shard.block)
+    most = min(problem.shard.points, problem.shard.block * -(-blocks // ranks.size))
+    data = most * problem.model.D * problem.rows.itemsize / 2**20
+    scratch = problem.shard.block * (len(problem.scheme.states) + 2 * problem.model.H + problem.model.D) * 8 / 2**20
+    statistics = 3 * problem.model.H * (problem.model.D + problem.model.H) * 8 / 2**20
+    return (
+        f"a rank has at most {most} points in blocks of {problem.shard.block}: {data:.1f} MiB of data, "
+        f"{scratch + statistics:.1f} MiB to work in, {most * len(problem.scheme.states):.3g} states an iteration"
+    )

@@ -1,0 +1,117 @@
+"""The bars test (Foeldiak 1990) in the variants of the papers: bars on a dark grid that add up or hide each other."""
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from parallel_et.data.base import GROUP, Generated
+from parallel_et.random import stream
+from parallel_et.schema import Numbers, Section
+
+
+class Noise(Section):
+    """What is added to the pixels: nothing, Gaussian noise of width sigma, or Poisson counts of the clean pixels."""
+
+    kind: Literal["none", "gauss", "poisson"] = "gauss"
+    sigma: float = Field(2.0, ge=0)
+
+
+class BarsOptions(Section):
+    """The keys of [data] for bars."""
+
+    source: Literal["bars"] = "bars"
+    points: int = Field(ge=1, description="number of data points, N")
+    grid: int = Field(5, ge=1, description="pixels a side")
+    width: Numbers = Field(1, description="width of the bars; a list lays bars of these widths side by side")
+    length: int | None = Field(None, ge=1, description="length of the bars, by default the whole grid")
+    value: float = Field(10.0, description="grey value of a bar")
+    negative: float = Field(0.0, ge=0, le=1, description="share of the bars whose value is negative")
+    probability: Numbers = Field(0.2, description="probability that a bar appears, one or one a bar")
+    overlap: Literal["sum", "max"] = Field("sum", description="what pixels in two bars show")
+    at_least: int = Field(0, ge=0, description="patterns with fewer bars than this are drawn anew")
+    noise: Noise = Noise()
+    seed: int | None = Field(None, ge=0, description="seed of the data, by default that of the run")
+
+    def mistakes(self) -> list[tuple[str, str, object]]:
+        """What does not fit together: key, what was expected, what was found."""
+        wrong: list[tuple[str, str, object]] = []
+        widths = self.width if isinstance(self.width, list) else [self.width]
+        if min(widths) < 1 or sum(widths) > self.grid or any(width != int(width) for width in widths):
+            wrong.append(("width", f"whole numbers of 1 and more that fit on the grid of {self.grid}", self.width))
+        elif (self.length or 1) > self.grid:
+            wrong.append(("length", f"at most data.grid = {self.grid}", self.length))
+        else:
+            bars = len(fields(self))
+            p = np.atleast_1d(self.probability)
+            if p.size not in (1, bars) or p.min() <= 0 or p.max() >= 1:
+                wrong.append(
+                    ("probability", f"a number in (0, 1), or one for each of the {bars} bars", self.probability)
+                )
+            if self.at_least > bars:
+                wrong.append(("at_least", f"at most the {bars} bars", self.at_least))
+            if self.noise.kind == "poisson" and self.negative > 0:
+                wrong.append(("noise.kind", '"gauss" or "none" with negative bars', "poisson"))
+        return wrong
+
+
+def fields(options: BarsOptions) -> np.ndarray:
+    """All bars as (b, D): the horizontal ones, then the vertical, the negative ones spread evenly among them."""
+    grid = options.grid
+    length = options.length or grid
+    if isinstance(options.width, list):
+        places = [(sum(options.width[:i]), width) for i, width in enumerate(options.width)]
+    else:
+        places = [(start, options.width) for start in range(grid - options.width + 1)]
+    images = []
+    for start, width in places:
+        for offset in range(grid - length + 1):
+            image = np.zeros((grid, grid))
+            image[start : start + width, offset : offset + length] = options.value
+            images.append(image)
+    bars = np.array([image.ravel() for image in images] + [image.T.ravel() for image in images])
+    negative = round(options.negative * len(bars))
+    bars[np.arange(len(bars)) * negative // len(bars) != (np.arange(len(bars)) + 1) * negative // len(bars)] *= -1
+    return bars
+
+
+class Bars(Generated):
+    """Bars data, drawn in groups of points that depend on the seed alone."""
+
+    Options = BarsOptions
+
+    def __init__(self, options: BarsOptions, seed: int, job: Any) -> None:
+        self.options = options
+        self.seed = seed if options.seed is None else options.seed
+        self.fields = fields(options)
+        self.points, self.dims = options.points, self.fields.shape[1]
+        self.shape = (options.grid, options.grid)
+
+    def truth(self) -> dict[str, np.ndarray]:
+        o = self.options
+        pi = np.broadcast_to(np.asarray(o.probability, np.float64), len(self.fields))
+        sigma = o.noise.sigma if o.noise.kind == "gauss" else 0.0
+        return {"W": self.fields.T.copy(), "pi": pi.copy(), "sigma": np.array(sigma)}
+
+    def group(self, index: int) -> np.ndarray:
+        o = self.options
+        rng = stream(self.seed, "data", index)
+        s = rng.random((GROUP, len(self.fields))) < o.probability
+        while (few := s.sum(1) < o.at_least).any():
+            s[few] = rng.random((int(few.sum()), len(self.fields))) < o.probability
+        clean = s @ self.fields if o.overlap == "sum" else _strongest(s, self.fields)
+        if o.noise.kind == "poisson":
+            return rng.poisson(clean).astype(np.float64)
+        return clean + (o.noise.sigma * rng.standard_normal(clean.shape) if o.noise.kind == "gauss" else 0.0)
+
+
+def _strongest(s: np.ndarray, bars: np.ndarray) -> np.ndarray:
+    """Each pixel shows the active bar of the largest magnitude; (n, b), (b, D) -> (n, D)."""
+    shown = np.zeros((len(s), bars.shape[1]))
+    for active, bar in zip(s.T, bars, strict=True):
+        image = active[:, None] * bar
+        shown = np.where(np.abs(image) > np.abs(shown), image, shown)
+    return shown
+
+
+SOURCE = Bars

@@ -1,0 +1,57 @@
+"""Data drawn from a model's own parameters, such as those that an earlier run has learned."""
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from parallel_et.data.base import GROUP, Generated
+from parallel_et.errors import UserError
+from parallel_et.io.files import read_group
+from parallel_et.models import known
+from parallel_et.models.base import Params
+from parallel_et.random import stream
+from parallel_et.schema import Section
+
+
+class ModelOptions(Section):
+    """The keys of [data] for data drawn from a model."""
+
+    source: Literal["model"] = "model"
+    points: int = Field(ge=1, description="number of data points, N")
+    params: str = Field(description='file with /params/W, /params/sigma and /params/pi, such as "runs/demo/result.h5"')
+    model: str | None = Field(None, description="model to draw from, by default the one that is trained")
+    seed: int | None = Field(None, ge=0, description="seed of the data, by default that of the run")
+
+    def mistakes(self) -> list[tuple[str, str, object]]:
+        """What does not fit together: key, what was expected, what was found."""
+        if self.model is None or self.model in known():
+            return []
+        return [("model", " or ".join(sorted(known())), self.model)]
+
+
+class Drawn(Generated):
+    """Points of a model with known parameters."""
+
+    Options = ModelOptions
+
+    def __init__(self, options: ModelOptions, seed: int, job: Any) -> None:
+        arrays = read_group(options.params, "params")
+        missing = [name for name in Params.__dataclass_fields__ if name not in arrays]
+        if missing:
+            raise UserError(f"{options.params}: expected a dataset /params/{missing[0]}, found none")
+        self.params = Params(**{name: arrays[name] for name in Params.__dataclass_fields__})
+        self.dims, causes = self.params.W.shape
+        self.points, self.shape = options.points, (self.dims,)
+        self.seed = seed if options.seed is None else options.seed
+        kind = known()[options.model or job.model.name]
+        self.model = kind(kind.Options(name="model", causes=causes), self.dims)
+
+    def truth(self) -> dict[str, np.ndarray]:
+        return dict(vars(self.params))
+
+    def group(self, index: int) -> np.ndarray:
+        return self.model.generate(self.params, stream(self.seed, "data", index), GROUP)[0]
+
+
+SOURCE = Drawn

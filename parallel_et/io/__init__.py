@@ -1,0 +1,1 @@
+"""The only room that imports h5py: data files and run directories."""

@@ -1,0 +1,80 @@
+"""Rows of data files, and small arrays of HDF5 files."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from parallel_et.data.base import Source
+from parallel_et.errors import UserError
+
+
+def open_hdf5(path: str) -> h5py.File:
+    """An HDF5 file to read from, or the line that says why not."""
+    if not Path(path).is_file():
+        raise UserError(f"{path}: expected an HDF5 file, found nothing there")
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise UserError(f"{path}: expected an HDF5 file, found something else ({error})") from None
+
+
+def _dataset(file: h5py.File, path: str, name: str) -> h5py.Dataset:
+    if name and isinstance(file.get(name), h5py.Dataset):
+        return file[name]
+    there: list[str] = []
+    file.visititems(lambda key, item: there.append(f"/{key}") if isinstance(item, h5py.Dataset) else None)
+    found = ", ".join(there[:8]) or "no dataset at all"
+    raise UserError(f"{path}: expected a dataset {name or 'as in file.h5:/dataset'}, found {found}")
+
+
+def read_array(path: str, name: str) -> np.ndarray:
+    """One whole dataset as float64."""
+    with open_hdf5(path) as file:
+        return np.asarray(_dataset(file, path, name)[()], np.float64)
+
+
+def read_group(path: str, name: str) -> dict[str, np.ndarray]:
+    """All datasets of one group as float64."""
+    with open_hdf5(path) as file:
+        if not isinstance(file.get(name), h5py.Group):
+            raise UserError(f"{path}: expected a group /{name}, found {', '.join('/' + key for key in file) or 'none'}")
+        return {key: np.asarray(item[()], np.float64) for key, item in file[name].items()}
+
+
+class FileRows(Source):
+    """Rows of ``file.h5:/dataset`` or ``file.npy``; the first axis counts the points, the others are flattened."""
+
+    def __init__(self, place: str) -> None:
+        self.name = place
+        self.path, _, self.dataset = place.partition(":")
+        with self._open() as table:
+            if table.dtype.kind not in "fiub" or table.dtype.itemsize > 8:
+                raise UserError(f"{place}: expected numbers, found {table.dtype}")
+            if table.ndim < 2 or 0 in table.shape:
+                raise UserError(f"{place}: expected points x dimensions, found the shape {table.shape}")
+            self.points, self.shape = table.shape[0], tuple(table.shape[1:])
+            self.dims = int(np.prod(self.shape))
+            single = table.dtype in (np.float32, np.float16)
+            self.dtype = np.dtype(np.float32 if single else np.float64)
+
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        if not self.path.endswith(".npy"):
+            with open_hdf5(self.path) as file:
+                yield _dataset(file, self.path, self.dataset)
+            return
+        if not Path(self.path).is_file():
+            raise UserError(f"{self.path}: expected a .npy file, found nothing there")
+        try:
+            table = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise UserError(f"{self.path}: expected a .npy file, found something else ({error})") from None
+        yield table
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        with self._open() as table:
+            return np.array(table[first:last], self.dtype, order="C").reshape(last - first, self.dims)

@@ -1,0 +1,213 @@
+"""The job file: its sections, their keys, types, ranges and defaults, and one helpful line for every mistake."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import tomli_w
+from pydantic import Field, ValidationError
+
+from parallel_et import models, posterior
+from parallel_et.data import generators
+from parallel_et.errors import UserError
+from parallel_et.schedule import Anneal, keys_for
+from parallel_et.schema import CHOICE, Section
+
+
+class FileOptions(Section):
+    """The keys of [data] for a file."""
+
+    source: str = Field(description='"file.h5:/dataset", "file.npy", or the name of a generator')
+    points: int | None = Field(None, ge=1, description="use only so many rows, from the first")
+    shape: list[int] | None = Field(None, description="shape of a point for pictures, by default that of the file")
+
+    def mistakes(self) -> list[tuple[str, str, object]]:
+        """What does not fit together: nothing, as far as the job file can tell."""
+        return []
+
+
+class Run(Section):
+    """The keys of [run]."""
+
+    seed: int = Field(1, ge=0, lt=2**63, description="seed of all that is random")
+    snapshots: int = Field(0, ge=0, description="keep W every so many iterations; 0: never")
+    picture: bool = Field(False, description="draw the fields to fields.png at the end")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A validated job: one object a section."""
+
+    name: str
+    model: Any
+    data: Any
+    inference: Any
+    anneal: Any
+    run: Run
+
+    def resolved(self) -> dict[str, dict[str, Any]]:
+        """All keys with their values, defaults filled in, as plain tables."""
+        return {section: getattr(self, section).model_dump(exclude_none=True) for section in SECTIONS}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels between ranks as its tables."""
+        return check_job, (self.resolved(), self.name)
+
+    def toml(self) -> str:
+        """The resolved job as a job file."""
+        return tomli_w.dumps(self.resolved())
+
+
+SECTIONS = ("model", "data", "inference", "anneal", "run")
+
+
+def read_job(path: str, settings: Iterable[str] = ()) -> Job:
+    """The job of a file, with ``section.key=value`` settings from the command line."""
+    try:
+        with open(path, "rb") as file:
+            table = tomllib.load(file)
+    except FileNotFoundError:
+        raise UserError(f"{path}: expected a job file, found nothing there") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: expected a job file, found something else ({error})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: expected TOML, found a mistake: {error}") from None
+    for setting in settings:
+        _set(table, setting)
+    stem = path.replace("\\", "/").rsplit("/", 1)[-1]
+    return check_job(table, stem.removesuffix(".toml"), path)
+
+
+def _set(table: dict[str, Any], setting: str) -> None:
+    place, equals, text = setting.partition("=")
+    *parents, key = place.strip().split(".")
+    if not equals or not parents or not key:
+        raise UserError(f"--set: expected section.key=value, found {setting}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    for parent in parents:
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            raise UserError(f"--set {setting}: expected a table {parent}, found a value")
+    table[key] = value
+
+
+def check_job(table: Mapping[str, Any], name: str = "job", where: str = "job") -> Job:
+    """Validate a job given as nested tables; all its mistakes at once, one line each."""
+    lines: list[str] = []
+
+    def wrong(place: str, expected: str, found: object) -> None:
+        lines.append(f"{where}: {place}: expected {expected}, found {_show(found)}")
+
+    for section in table:
+        if section not in SECTIONS:
+            lines.append(f"{where}: {section}: unknown section{_nearest(section, SECTIONS)}")
+    tables = {section: table.get(section, {}) for section in SECTIONS}
+    for section, content in tables.items():
+        if not isinstance(content, Mapping):
+            wrong(section, "a table", content)
+            tables[section] = {}
+    kinds = _kinds(tables, wrong)
+    parts: dict[str, Any] = {}
+    for section, kind in kinds.items():
+        try:
+            parts[section] = kind.model_validate(dict(tables[section]))
+        except ValidationError as error:
+            lines += [_line(f"{where}: {section}", mistake, kind) for mistake in error.errors()]
+    if "data" in parts:
+        for key, expected, found in parts["data"].mistakes():
+            wrong(f"data.{key}", expected, found)
+    if "inference" in parts:
+        causes = parts["model"].causes if "model" in parts else None
+        for key, expected, found in parts["inference"].mistakes(causes):
+            wrong(f"inference.{key}", expected, found)
+    if lines:
+        raise UserError("\n".join(dict.fromkeys(lines)))
+    return Job(name=name, **parts)
+
+
+def _kinds(tables: Mapping[str, Mapping[str, Any]], wrong: Any) -> dict[str, type[Section]]:
+    """Which class validates which section: [model], [data] and [inference] depend on the name they give."""
+    kinds: dict[str, type[Section]] = {"anneal": Anneal, "run": Run}
+    name = tables["model"].get("name")
+    if isinstance(name, str) and name in models.known():
+        model = models.known()[name]
+        kinds["model"] = model.Options
+        kinds["anneal"] = keys_for(model)
+    else:
+        wrong("model.name", " or ".join(sorted(models.known())), name)
+    scheme = tables["inference"].get("scheme", "et")
+    if isinstance(scheme, str) and scheme in posterior.known():
+        kinds["inference"] = posterior.known()[scheme].Options
+    else:
+        wrong("inference.scheme", " or ".join(sorted(posterior.known())), scheme)
+    source = tables["data"].get("source")
+    if isinstance(source, str) and source in generators():
+        kinds["data"] = generators()[source].Options
+    elif isinstance(source, str) and (source.endswith(".npy") or ":" in source):
+        kinds["data"] = FileOptions
+    else:
+        names = ", ".join(f'"{name}"' for name in sorted(generators()))
+        wrong("data.source", f'{names}, "file.npy" or "file.h5:/dataset"', source)
+    return kinds
+
+
+def _line(where: str, mistake: Any, kind: type[Section]) -> str:
+    path = [part for part in mistake["loc"] if not str(part).startswith(CHOICE)]
+    place = ".".join(map(str, [where, *path]))
+    if mistake["type"] == "extra_forbidden":
+        return f"{place}: unknown key{_nearest(str(path[-1]), _keys(kind, mistake['loc'][:-1]))}"
+    if mistake["type"] == "missing":
+        return f"{place}: expected a value, found none"
+    expected = mistake["msg"].removeprefix("Input should be ").replace("a valid integer", "an integer")
+    expected = expected.replace("a valid ", "a ").replace("dictionary or instance of ", "table for ")
+    expected = f"a value {expected}" if expected.startswith(("less", "greater")) else expected
+    return f"{place}: expected {expected}, found {_show(mistake['input'])}"
+
+
+def _keys(kind: Any, path: Iterable[Any]) -> list[str]:
+    """Keys that are known at a place within a section; the path names fields, and choices between tables."""
+    for part in path:
+        if str(part).startswith(CHOICE):
+            kind = next(table for table in _tables(kind) if f"{CHOICE}{table.__name__}" == part)
+        else:
+            kind = next((t.model_fields[part].annotation for t in _tables(kind) if part in t.model_fields), None)
+    found = _tables(kind)
+    return list(found[0].model_fields) if len(found) == 1 else []
+
+
+def _tables(kind: Any) -> list[Any]:
+    """The sections among the types that an annotation names."""
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return [kind]
+    return [table for inner in getattr(kind, "__args__", ()) for table in _tables(inner)]
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    known = list(known)
+    close = get_close_matches(word, known, 1, 0.6)
+    return f", did you mean {close[0]}?" if close else f"; known are {', '.join(known)}" if known else ""
+
+
+def _show(value: object) -> str:
+    if value is None:
+        return "none"
+    text = repr(value) if not isinstance(value, str) else f'"{value}"'
+    text = {"True": "true", "False": "false"}.get(text, text)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], place: str = "") -> list[str]:
+    """Keys in which two resolved jobs differ, as ``section.key: old -> new``."""
+    lines = []
+    for key in dict.fromkeys([*old, *new]):
+        a, b = old.get(key), new.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            lines += differing_keys(a, b, f"{place}{key}.")
+        elif a != b:
+            lines.append(f"{place}{key}: {_show(a)} there, {_show(b)} here")
+    return lines

@@ -1,0 +1,56 @@
+"""How well a run has recovered the causes behind its data, where these are known (ET App. E)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parallel_et.models.base import Knobs, Model, Params
+
+CLOSE = 1.0
+"""Largest mean absolute error of a field that counts as found, for causes of magnitude 10."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """Which cause is represented by which field.
+
+    Attributes
+    ----------
+    unit : (b,) the field that represents each cause
+    found : (b,) bool, whether it does so alone and closely
+    mae : (b,) mean absolute error between each cause and its field
+    """
+
+    unit: np.ndarray
+    found: np.ndarray
+    mae: np.ndarray
+
+    @property
+    def complete(self) -> bool:
+        """All causes found, each by a field of its own."""
+        return bool(self.found.all())
+
+    def __str__(self) -> str:
+        count, found = len(self.found), int(self.found.sum())
+        how = "all" if found == count else f"{found} of"
+        error = f", mean absolute error {self.mae[self.found].mean():.3f}" if found else ""
+        return f"{how} {count} causes found{error}"
+
+
+def recovery(model: Model, scheme: Any, params: Params, causes: np.ndarray) -> Recovery:
+    """Show each cause (D, b) alone and without noise: the unit most probable to be active alone represents it."""
+    Y = np.ascontiguousarray(causes.T, np.float64)
+    knobs = Knobs(0, 1.0, 0.0, len(Y), {}, {name: rule(1.0) for name, rule in model.knobs.items()})
+    posterior = scheme.infer(model, model.prepare(params, knobs), Y, 1.0)
+    alone = np.zeros((len(Y), model.H))
+    if posterior.singletons.size:
+        alone += posterior.singletons
+    single = np.flatnonzero(scheme.states.size == 1)
+    for k, i in zip(single, scheme.states.last[single], strict=True):
+        np.add.at(alone, (np.arange(len(Y)), posterior.candidates[:, i]), posterior.weights[k])
+    unit = alone.argmax(1)
+    mae = np.abs(params.W[:, unit] - causes).mean(0)
+    closeness = CLOSE * np.abs(causes).max() / 10
+    own = np.bincount(unit, minlength=model.H)[unit] == 1
+    return Recovery(unit, own & (mae < closeness), mae)

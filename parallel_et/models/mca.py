@@ -1,0 +1,17 @@
+"""Maximal causes analysis with Gaussian noise (ET sec. 4.2)."""
+
+import numpy as np
+
+from parallel_et.models.maximal import MaximalModel
+
+
+class MCA(MaximalModel):
+    """Non-negative fields of which the largest active one sets each pixel: y_d = max_h s_h W_dh + noise.
+
+    The softness of the maximum in the M-step follows the temperature: rho = T / (T - 1).
+    """
+
+    knobs = {"rho": lambda temperature: temperature / (temperature - 1) if temperature > 1 else np.inf}
+
+
+MODEL = MCA

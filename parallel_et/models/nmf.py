@@ -1,0 +1,53 @@
+"""Non-negative matrix factorisation with binary causes (ET sec. 4.1, App. D)."""
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from parallel_et.kernels import select
+from parallel_et.models.base import ModelOptions, Params, Summary
+from parallel_et.models.linear import LinearModel, Ready, Seen, solve_fields
+
+
+class NMFOptions(ModelOptions):
+    """The keys of [model] for nmf."""
+
+    mstep: Literal["clamp", "multiplicative"] = Field(
+        "clamp", description="the solution clamped at zero (ET eq. 26), or 20 multiplicative steps (eq. 27)"
+    )
+
+
+class NMF(LinearModel):
+    """Non-negative fields that add up; the data may be negative, by the noise.
+
+    Candidates are the causes whose fields stay below y: the upper bound of ET eq. 28, in logarithms.
+    """
+
+    Options = NMFOptions
+    steps = 20
+
+    def initial_fields(self, summary: Summary) -> tuple[float, float]:
+        mean = max(summary.mean, summary.rms / 3) or 1.0
+        return mean, mean / 3
+
+    def scores(self, ready: Ready, seen: Seen) -> np.ndarray:
+        scores = np.empty_like(seen.product)
+        select.overshoot(seen.Y, ready.WT, scores)
+        return scores
+
+    def constrain(self, params: Params) -> Params:
+        return replace(params, W=np.maximum(params.W, 0.0))
+
+    def new_fields(self, W: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> np.ndarray:
+        if self.options.mstep == "clamp":
+            return solve_fields(W, ys, ss, points)
+        data = np.maximum(ys.T, 0.0)
+        for _ in range(self.steps):
+            model = W @ ss
+            W = np.where(model > 0, W * data / np.where(model > 0, model, 1.0), W)
+        return W
+
+
+MODEL = NMF

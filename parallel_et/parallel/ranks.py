@@ -1,0 +1,164 @@
+"""The ranks of a run: the few collective operations that everything else is made of."""
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+
+import numpy as np
+from mpi4py import MPI
+from threadpoolctl import threadpool_limits
+
+from parallel_et.errors import UserError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
+P = TypeVar("P", bound="DataclassInstance")
+
+
+class Ranks:
+    """A communicator and the operations that a run needs of it; the root is rank 0."""
+
+    def __init__(self, comm: MPI.Intracomm | None = None) -> None:
+        self.comm = MPI.COMM_WORLD if comm is None else comm
+        self.rank = self.comm.rank
+        self.size = self.comm.size
+        self.is_root = self.rank == 0
+
+    def sum_on_root(self, values: np.ndarray) -> None:
+        """Replace ``values`` on the root by their sum over the ranks; integers only, so that the order is free."""
+        assert values.dtype == np.int64
+        if self.size > 1:
+            self.comm.Reduce(MPI.IN_PLACE if self.is_root else values, values if self.is_root else None, MPI.SUM, 0)
+
+    def sum(self, values: np.ndarray) -> None:
+        """Replace ``values`` on every rank by their sum over the ranks; integers only."""
+        assert values.dtype in (np.int64, np.uint64)
+        if self.size > 1:
+            self.comm.Allreduce(MPI.IN_PLACE, values, MPI.SUM)
+
+    def max(self, value: float) -> float:
+        """The largest ``value`` of all ranks."""
+        return self.comm.allreduce(value, MPI.MAX)
+
+    def count_before(self, value: int) -> int:
+        """Sum of ``value`` over the ranks before this one."""
+        before = self.comm.exscan(value)
+        return 0 if before is None or self.is_root else before
+
+    def from_root(self, make: Callable[[], T]) -> T:
+        """What ``make`` returns on the root, on every rank; its UserError or exit is everybody's. For small objects."""
+        value, error = None, None
+        if self.is_root:
+            try:
+                value = make()
+            except (UserError, SystemExit) as reason:
+                error = reason
+        if self.size > 1:
+            value, error = self.comm.bcast((value, error), 0)
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
+
+    def share(self, params: P) -> P:
+        """The root's parameters, a dataclass of float64 arrays, on every rank, in one message."""
+        if self.size == 1:
+            return params
+        names = [field.name for field in fields(params)]
+        shapes = [getattr(params, name).shape for name in names]
+        packed = np.concatenate([getattr(params, name).reshape(-1) for name in names])
+        self.comm.Bcast(packed, 0)
+        parts = np.split(packed, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
+        arrays = {name: part.reshape(shape).copy() for name, part, shape in zip(names, parts, shapes, strict=True)}
+        return replace(params, **arrays)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A UserError in this block on any rank becomes a UserError on all, with the text of the lowest such rank."""
+        text = None
+        try:
+            yield
+        except UserError as mistake:
+            text = str(mistake)
+        if self.size > 1:
+            first = self.comm.allreduce(self.size if text is None else self.rank, MPI.MIN)
+            text = self.comm.bcast(text, first) if first < self.size else None
+        if text is not None:
+            raise UserError(text)
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.comm.Barrier()
+
+    def import_in_turn(self, name: str) -> ModuleType:
+        """Import on the root, then on one rank a node, then on the rest: each finds what those before compiled."""
+        import_module("numba")  # the slow part needs no order
+        if self.size == 1:
+            return import_module(name)
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        turn = 0 if self.is_root else 1 if node.rank == 0 else 2
+        node.Free()
+        for now in range(3):
+            if now == turn:
+                module = import_module(name)
+            self.comm.Barrier()
+        return module
+
+    def limit_threads(self) -> str | None:
+        """One BLAS thread a rank; returns a warning where the ranks of the root's node outnumber its cores."""
+        threadpool_limits(1)
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        here, cores = node.size, os.cpu_count() or 1
+        node.Free()
+        return f"{here} ranks share the {cores} cores of a node" if here > cores else None
+
+
+def single() -> Ranks:
+    """This process alone, whatever else runs beside it."""
+    return Ranks(MPI.COMM_SELF)
+
+
+def split(ranks: Ranks, groups: int) -> tuple[Ranks, int]:
+    """Divide the ranks into ``groups`` as equal as can be; returns this rank's group and its number."""
+    group = ranks.rank * groups // ranks.size
+    return Ranks(cast(MPI.Intracomm, ranks.comm.Split(group, ranks.rank))), group
+
+
+def library_version() -> str:
+    """The MPI library, in one line."""
+    return MPI.Get_library_version().strip("\0\n ").splitlines()[0].strip()
+
+
+def run_command(name: str, argv: Sequence[str] | None = None) -> NoReturn:
+    """Run ``main(ranks, argv)`` of ``parallel_et.commands.<name>`` on all ranks and leave with its exit code.
+
+    A UserError, which all ranks have by then, is printed by the root: exit code 2. Any other exception ends the
+    whole job at once with the message of the rank that failed; without this the other ranks would wait for ever.
+    """
+    ranks = Ranks()
+    try:
+        command = ranks.import_in_turn(f"parallel_et.commands.{name}")
+        code = command.main(ranks, sys.argv[1:] if argv is None else argv)
+    except UserError as mistake:
+        if ranks.is_root:
+            print(mistake, file=sys.stderr, flush=True)
+        code = 2
+    except SystemExit:  # all ranks leave together, as after --help
+        raise
+    except BaseException as error:
+        time.sleep(ranks.rank / ranks.size)  # if all fail alike, the first to speak ends the others
+        if not isinstance(error, KeyboardInterrupt):
+            text = "".join(traceback.format_exception(error))
+            print(f"{text}rank {ranks.rank} of {ranks.size} failed: {error!r}", file=sys.stderr, flush=True)
+        if ranks.size == 1:
+            sys.exit(130 if isinstance(error, KeyboardInterrupt) else 1)
+        ranks.comm.Abort(1)
+    sys.exit(code)

@@ -1,0 +1,65 @@
+"""Expectation truncation: candidates by preselection, then all their combinations up to gamma causes (ET Alg. 1)."""
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from parallel_et.kernels import select, truncated
+from parallel_et.models.base import Model
+from parallel_et.posterior.states import Posterior, States, count_states
+from parallel_et.schema import Section
+
+MOST_STATES = 1 << 20
+
+
+class ETOptions(Section):
+    """The keys of [inference] for et."""
+
+    scheme: Literal["et"] = "et"
+    candidates: int = Field(ge=1, description="preselected causes a point, H'")
+    gamma: int = Field(ge=1, description="most causes active in a considered state")
+    singletons: bool = Field(False, description="also consider every cause alone, candidate or not")
+
+    def mistakes(self, causes: int | None) -> list[tuple[str, str, object]]:
+        """What does not fit a model with that many causes: key, what was expected, what was found."""
+        wrong: list[tuple[str, str, object]] = []
+        if causes is not None and self.candidates > causes:
+            wrong.append(("candidates", f"at most model.causes = {causes}", self.candidates))
+        if self.gamma > self.candidates:
+            wrong.append(("gamma", f"at most inference.candidates = {self.candidates}", self.gamma))
+        elif count_states(self.candidates, self.gamma) > MOST_STATES:
+            wrong.append(("gamma", f"at most {MOST_STATES} states a point", count_states(self.candidates, self.gamma)))
+        return wrong
+
+
+class ExpectationTruncation:
+    """q_n on K_n = the states of at most gamma of the H' candidates, optionally with all single causes."""
+
+    Options: type[Section] = ETOptions
+
+    def __init__(self, options: Any, causes: int) -> None:
+        self.candidates, self.gamma, self.singletons = self.extent(options, causes)
+        self.states = States.up_to(self.candidates, self.gamma)
+
+    def extent(self, options: ETOptions, causes: int) -> tuple[int, int, bool]:
+        """Candidates, most active causes, and whether single causes outside the candidates count."""
+        return options.candidates, options.gamma, options.singletons and options.candidates < causes
+
+    def infer(self, model: Model, ready: Any, Y: np.ndarray, temperature: float) -> Posterior:
+        """The E-step of a block Y (n, D)."""
+        n = len(Y)
+        seen = model.observe(ready, Y)
+        if self.candidates < model.H:
+            candidates = np.empty((n, self.candidates), np.int32)
+            select.largest(model.scores(ready, seen), candidates)
+        else:
+            candidates = np.tile(np.arange(model.H, dtype=np.int32), (n, 1))
+        weights = model.log_joint(ready, seen, candidates, self.states)
+        singletons = model.log_singletons(ready, seen) if self.singletons else np.empty((n, 0))
+        evidence = np.empty(n)
+        truncated.normalise(1 / temperature, weights, singletons, candidates, evidence)
+        return Posterior(evidence, candidates, weights, singletons)
+
+
+SCHEME = ExpectationTruncation

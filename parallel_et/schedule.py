@@ -1,0 +1,125 @@
+"""Annealing: what the schedules of a job say for each iteration."""
+
+from itertools import pairwise
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator, Field, create_model
+from pydantic_core import PydanticCustomError
+
+from parallel_et.models.base import Knobs, Model, Params
+from parallel_et.schema import Section, is_number
+
+SCHEDULE = "a number, or pairs [position, value] with rising positions, such as [[0.1, 13.0], [0.8, 1.0]]"
+
+
+def _check_schedule(value: Any) -> Any:
+    if is_number(value):
+        return float(value)
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(pair, list) and len(pair) == 2 and all(map(is_number, pair)) for pair in value)
+        and all(a[0] < b[0] for a, b in pairwise(value))
+        and value[0][0] >= 0
+    ):
+        return [[float(position), float(level)] for position, level in value]
+    raise PydanticCustomError("expected", SCHEDULE)
+
+
+def levels(schedule: Any) -> list[float]:
+    """All values that a schedule takes at its points."""
+    return [level for _, level in schedule] if isinstance(schedule, list) else [schedule]
+
+
+def _within(low: float, high: float, words: str) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        checked = _check_schedule(value)
+        if not all(low <= level <= high for level in levels(checked)):
+            raise PydanticCustomError("expected", words)
+        return checked
+
+    return BeforeValidator(check)
+
+
+Schedule = Annotated[Any, BeforeValidator(_check_schedule)]
+"""A number, or points [position, value], linear between and constant outside."""
+
+Temperature = Annotated[Any, _within(1e-3, 1e9, "a schedule with temperatures above 0")]
+Share = Annotated[Any, _within(0.0, 1.0, "a schedule with values from 0 (no cut) to 1 (the full cut)")]
+Spread = Annotated[Any, _within(0.0, 1e300, "a schedule with standard deviations of 0 or more")]
+
+
+class Cut(Section):
+    """Data classification: N_cut = round(N - f (N - share N^{<=gamma})) with f the value of the schedule."""
+
+    schedule: Share = 0.0
+    share: float = Field(1.0, gt=0, le=1)
+
+
+class Stop(Section):
+    """End before the last iteration once W has settled, all schedules being at their last values."""
+
+    change: float = Field(gt=0, description="largest relative change of W in one iteration, |W - W_old| / |W_old|")
+    iterations: int = Field(5, ge=1, description="in so many iterations in a row")
+
+
+class Noise(Section):
+    """Standard deviation of the Gaussian noise that is added to a parameter after each M-step."""
+
+
+class Anneal(Section):
+    """The keys of [anneal]; a model adds its own schedules, and ``noise`` for the parameters that may have some."""
+
+    iterations: int = Field(100, ge=1, description="number of EM iterations")
+    temperature: Temperature = 1.0
+    cut: Cut = Cut()
+    stop: Stop | None = Field(None, description="convergence stop; without it all iterations are run")
+
+
+def keys_for(model: type[Model]) -> type[Anneal]:
+    """The keys of [anneal] for a model."""
+    spreads: Any = dict.fromkeys(model.noisy, (Spread, 0.0))
+    noise = create_model("Noise", __base__=Noise, **spreads)
+    own: Any = dict.fromkeys(model.knobs, (Schedule | None, None))
+    return create_model("Anneal", __base__=Anneal, noise=(noise, noise()), **own)
+
+
+def value_at(schedule: Any, iteration: int, iterations: int) -> float:
+    """A schedule's value; positions all within [0, 1] are fractions of the run, else iteration numbers."""
+    if not isinstance(schedule, list):
+        return float(schedule)
+    positions, values = zip(*schedule, strict=True)
+    at = iteration / iterations if positions[-1] <= 1 else iteration
+    return float(np.interp(at, positions, values))
+
+
+class Plan:
+    """The schedules of a run."""
+
+    def __init__(self, anneal: Any, model: Model, gamma: int, points: int) -> None:
+        self.anneal, self.model, self.gamma, self.points = anneal, model, gamma, points
+        self.iterations: int = anneal.iterations
+        self.noise = dict(anneal.noise)
+        self.own = {name: getattr(anneal, name) for name in model.knobs if getattr(anneal, name) is not None}
+
+    def at(self, iteration: int, params: Params) -> Knobs:
+        """What iteration ``iteration``, which begins with ``params``, uses."""
+
+        def value(schedule: Any) -> float:
+            return value_at(schedule, iteration, self.iterations)
+
+        temperature, cut = value(self.anneal.temperature), value(self.anneal.cut.schedule)
+        kept = self.anneal.cut.share * self.points * self.model.expected_share(params, self.gamma)
+        own = {
+            name: value(self.own[name]) if name in self.own else rule(temperature)
+            for name, rule in self.model.knobs.items()
+        }
+        noise = {name: value(schedule) for name, schedule in self.noise.items()}
+        return Knobs(iteration, temperature, cut, round(self.points - cut * (self.points - kept)), noise, own)
+
+    def settled(self, iteration: int) -> bool:
+        """Whether all schedules have reached their last values."""
+        schedules = [self.anneal.temperature, self.anneal.cut.schedule, *self.noise.values(), *self.own.values()]
+        last = [s[-1][0] * (self.iterations if s[-1][0] <= 1 else 1) for s in schedules if isinstance(s, list)]
+        return all(iteration >= position for position in last)

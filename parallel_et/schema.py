@@ -1,0 +1,41 @@
+"""The ground of all sections of the job file: strict types, no unknown keys."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
+from pydantic_core import PydanticCustomError
+
+CHOICE = "="
+"""What the tag of one of several possible tables begins with; it shows in no message."""
+
+
+class Section(BaseModel):
+    """A table of the job file; a subclass declares its keys with types, ranges and defaults."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def either(other: type[Section], marked: type[Section], key: str) -> Any:
+    """A table of kind ``marked`` if it has that key, else of kind ``other``; mistakes are then those of one kind."""
+    tags = {table: f"{CHOICE}{table.__name__}" for table in (other, marked)}
+
+    def tag(value: Any) -> str:
+        has = key in value if isinstance(value, dict) else isinstance(value, marked)
+        return tags[marked] if has else tags[other]
+
+    return Annotated[Annotated[other, Tag(tags[other])] | Annotated[marked, Tag(tags[marked])], Discriminator(tag)]
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value of a job file is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def _numbers(value: Any) -> Any:
+    if not all(map(is_number, value if isinstance(value, list) and value else [value])):
+        raise PydanticCustomError("expected", "a number or a list of numbers")
+    return value
+
+
+Numbers = Annotated[Any, BeforeValidator(_numbers)]
+"""A number or a list of numbers."""

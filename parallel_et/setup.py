@@ -1,0 +1,130 @@
+"""From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
+
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from parallel_et import models, posterior
+from parallel_et.data import generators
+from parallel_et.data.base import Source
+from parallel_et.em import Problem
+from parallel_et.errors import UserError
+from parallel_et.io.files import FileRows, read_array
+from parallel_et.job import Job
+from parallel_et.models.base import FileInit, Params, Summary
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.shard import Shard, block_size
+from parallel_et.parallel.sums import ExactSum
+from parallel_et.posterior.states import count_states
+from parallel_et.random import stream
+from parallel_et.schedule import Plan
+
+
+class ArrayRows(Source):
+    """Rows of an array, a memory map or an HDF5 dataset that is open already."""
+
+    def __init__(self, table: Any) -> None:
+        if getattr(table, "ndim", 0) < 2 or 0 in table.shape:
+            raise UserError(f"data: expected points x dimensions, found the shape {np.shape(table)}")
+        self.table, self.points, self.shape = table, table.shape[0], tuple(table.shape[1:])
+        self.dims = int(np.prod(self.shape))
+        self.dtype = np.float32 if table.dtype == np.float32 else np.float64
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        return np.array(self.table[first:last], self.dtype, order="C").reshape(last - first, self.dims)
+
+
+def open_source(job: Job) -> Source:
+    """The source of data points that a job names."""
+    kind = generators().get(job.data.source)
+    if kind is not None:
+        return kind(job.data, job.run.seed, job)
+    source = FileRows(job.data.source)
+    if job.data.points is not None:
+        if job.data.points > source.points:
+            raise UserError(
+                f"data.points: expected at most the {source.points} rows of {source.name}, found {job.data.points}"
+            )
+        source.points = job.data.points
+    if job.data.shape is not None:
+        if int(np.prod(job.data.shape)) != source.dims:
+            raise UserError(f"data.shape: expected {source.dims} values, found {job.data.shape}")
+        source.shape = tuple(job.data.shape)
+    return source
+
+
+def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str]:
+    """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
+    model_kind, scheme_kind = models.known()[job.model.name], posterior.known()[job.inference.scheme]
+    with ranks.together():
+        shard = Shard.of(source.points, block_size(source.points, _states(job)), ranks.rank, ranks.size)
+        rows = source.read(shard.first, shard.last)
+        check_rows(rows, shard.first, source.name)
+    summary = summarise(rows, shard, ranks)
+    model = model_kind(job.model, source.dims)
+    scheme = scheme_kind(job.inference, job.model.causes)
+    plan = Plan(job.anneal, model, scheme.gamma, source.points)
+    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed)
+    given = ranks.from_root(lambda: given_arrays(job, source.dims))
+    params = ranks.share(model.initial(stream(job.run.seed, "init"), summary, given))
+    return problem, params, fingerprint(rows, shard, ranks)
+
+
+def _states(job: Job) -> int:
+    candidates = getattr(job.inference, "candidates", job.model.causes)
+    return count_states(candidates, getattr(job.inference, "gamma", job.model.causes))
+
+
+def given_arrays(job: Job, dims: int) -> dict[str, np.ndarray]:
+    """The initial parameters that the job takes from files."""
+    init = job.model.init.W
+    if not isinstance(init, FileInit):
+        return {}
+    W = read_array(init.file, init.dataset)
+    if W.shape != (dims, job.model.causes):
+        raise UserError(
+            f"{init.file}: {init.dataset}: expected the shape {(dims, job.model.causes)} (dimensions x causes), "
+            f"found {W.shape}"
+        )
+    if not np.isfinite(W).all():
+        raise UserError(f"{init.file}: {init.dataset}: expected finite numbers, found others")
+    return {"W": W}
+
+
+def check_rows(rows: np.ndarray, first: int, name: str) -> None:
+    """Every value must be a finite number."""
+    for start in range(0, len(rows), 4096):
+        finite = np.isfinite(rows[start : start + 4096])
+        if not finite.all():
+            row, column = np.argwhere(~finite)[0]
+            found = rows[start + row, column]
+            raise UserError(
+                f"{name}: row {first + start + row}: expected finite numbers, found {found} in column {column}"
+            )
+
+
+def summarise(rows: np.ndarray, shard: Shard, ranks: Ranks) -> Summary:
+    """Magnitudes of all points, the same on any number of ranks."""
+    dims = rows.shape[1]
+    largest = ranks.max(max((float(np.abs(rows[b]).max()) for b in shard.blocks()), default=0.0))
+    bounds = {"sum": dims * largest, "squares": dims * largest**2, "negative": float(dims)}
+    total = ExactSum(dict.fromkeys(bounds, ()), bounds, shard.points)
+    for block in shard.blocks():
+        Y = np.asarray(rows[block], np.float64)
+        total.add({"sum": Y.sum(), "squares": (Y * Y).sum(), "negative": (Y < 0).sum()})
+    sums = total.everywhere(ranks)
+    count = shard.points * dims
+    mean, square, negative = (float(sums[name]) / count for name in bounds)
+    return Summary(shard.points, dims, largest, mean, float(np.sqrt(square)), negative)
+
+
+def fingerprint(rows: np.ndarray, shard: Shard, ranks: Ranks) -> str:
+    """A digest of all data points that does not depend on the number of ranks."""
+    total = np.zeros(1, np.uint64)
+    for block in shard.blocks():
+        digest = blake2b((shard.first + block.start).to_bytes(8, "little"), digest_size=8)
+        digest.update(rows[block].data)
+        total += np.frombuffer(digest.digest(), np.uint64)
+    ranks.sum(total)
+    return f"{int(total[0]):016x}"
