@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from parallel_et import models, posterior
 from parallel_et.data import generators
 from parallel_et.errors import UserError
-from parallel_et.schedule import Anneal, keys_for
+from parallel_et.schedule import keys_for
 from parallel_et.schema import CHOICE, Section
 
 
@@ -131,8 +131,8 @@ def check_job(table: Mapping[str, Any], name: str = "job", where: str = "job") -
 
 
 def _kinds(tables: Mapping[str, Mapping[str, Any]], wrong: Any) -> dict[str, type[Section]]:
-    """Which class validates which section: [model], [data] and [inference] depend on the name they give."""
-    kinds: dict[str, type[Section]] = {"anneal": Anneal, "run": Run}
+    """Which class validates which section, by the names of the model, the source and the scheme."""
+    kinds: dict[str, type[Section]] = {"run": Run}
     name = tables["model"].get("name")
     if isinstance(name, str) and name in models.known():
         model = models.known()[name]

@@ -76,5 +76,8 @@ class FileRows(Source):
         yield table
 
     def read(self, first: int, last: int) -> np.ndarray:
-        with self._open() as table:
-            return np.array(table[first:last], self.dtype, order="C").reshape(last - first, self.dims)
+        try:
+            with self._open() as table:
+                return np.array(table[first:last], self.dtype, order="C").reshape(last - first, self.dims)
+        except OSError as error:
+            raise UserError(f"{self.name}: rows {first} to {last - 1}: expected numbers, found damage ({error})") from None

@@ -68,6 +68,10 @@ class Ranks:
             raise error
         return value  # type: ignore[return-value]
 
+    def gather(self, value: T) -> list[T]:
+        """The values of all ranks, on the root; elsewhere none. For small objects."""
+        return self.comm.gather(value, 0) or []
+
     def share(self, params: P) -> P:
         """The root's parameters, a dataclass of float64 arrays, on every rank, in one message."""
         if self.size == 1:

@@ -1,7 +1,8 @@
 """Sums over all points that are the same bits on any number of ranks.
 
 A block's float sums are rounded to multiples of a unit that follows from a bound of the whole sum, and added as
-int64: integer addition has no order. The unit is 2^-62 of the bound, finer than the last bit of a double as large.
+integers, which has no order. Two words of 64 bits hold a sum: the first to 2^-62 of the bound, the second to 2^-40
+of that, so that also an element far below the bound keeps all digits of a double.
 """
 
 from collections.abc import Mapping
@@ -29,30 +30,34 @@ class ExactSum:
     """
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, float], points: int) -> None:
-        self.scales = {name: scale_for(bounds[name] * points) for name in shapes}
         self.shapes = dict(shapes)
-        sizes = [int(np.prod(shape)) for shape in shapes.values()]
-        self.total = np.zeros(sum(sizes), np.int64)
-        ends = np.cumsum(sizes).tolist()
-        self.parts = {name: self.total[end - size : end] for name, size, end in zip(shapes, sizes, ends, strict=True)}
+        self.scales = {name: scale_for(bounds[name] * points) for name in shapes}
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()]).tolist()
+        self.parts = {name: slice(start, end) for name, start, end in zip(shapes, [0, *ends], ends, strict=False)}
+        self.words = np.zeros((2, ends[-1]), np.int64)
 
     def add(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Add one block's sums."""
         for name, part in self.parts.items():
-            fixed.add(np.ascontiguousarray(arrays[name], np.float64).reshape(-1), self.scales[name], part)
+            values = np.ascontiguousarray(arrays[name], np.float64).reshape(-1)
+            fixed.add(values, self.scales[name], self.words[0, part], self.words[1, part])
 
     def on_root(self, ranks: Ranks) -> dict[str, np.ndarray]:
         """The sums over all ranks, in one message; only the root's are meant to be used."""
-        ranks.sum_on_root(self.total)
+        ranks.sum_on_root(self.words)
         return self._values()
 
     def everywhere(self, ranks: Ranks) -> dict[str, np.ndarray]:
         """The sums over all ranks, on every rank."""
-        ranks.sum(self.total)
+        ranks.sum(self.words)
         return self._values()
 
     def _values(self) -> dict[str, np.ndarray]:
-        return {name: (part / self.scales[name]).reshape(self.shapes[name]) for name, part in self.parts.items()}
+        high, low = self.words
+        return {
+            name: ((high[part] + low[part] / fixed.LOW) / self.scales[name]).reshape(self.shapes[name])
+            for name, part in self.parts.items()
+        }
 
 
 def exact_sum(ranks: Ranks, values: np.ndarray, points: int) -> float:

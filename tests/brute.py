@@ -1,0 +1,105 @@
+"""The judge: everything computed the long way, over explicit lists of states, with nothing shared with the package.
+
+Of a model only its parameters come in; states are 0/1 vectors over all H causes, densities come from scipy.
+"""
+
+from itertools import product
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import norm
+
+
+def all_states(H: int) -> np.ndarray:
+    return np.array(list(product([0, 1], repeat=H)))
+
+
+def mean(name: str, W: np.ndarray, s: np.ndarray) -> np.ndarray:
+    if name == "mca":
+        return np.array([max([W[d, h] for h in range(W.shape[1]) if s[h]], default=0.0) for d in range(len(W))])
+    return W @ s
+
+
+def log_joint(name: str, W, sigma, pi, y, s) -> float:
+    noise = norm.logpdf(y, mean(name, W, s), sigma).sum()
+    return noise + s.sum() * np.log(pi) + (len(s) - s.sum()) * np.log(1 - pi)
+
+
+def candidates(name: str, W, y, count: int) -> list[int]:
+    if name == "linca":
+        score = [W[:, h] @ y / np.linalg.norm(W[:, h]) for h in range(W.shape[1])]
+    else:
+        score = [norm.logpdf(y, np.maximum(y, W[:, h]), 1.0).sum() for h in range(W.shape[1])]
+    return sorted(sorted(range(W.shape[1]), key=lambda h: -score[h])[:count])
+
+
+def considered(name: str, W, y, count: int, gamma: int, singletons: bool) -> list[np.ndarray]:
+    chosen = candidates(name, W, y, count)
+    outside = [h for h in range(W.shape[1]) if h not in chosen]
+    return [
+        s
+        for s in all_states(W.shape[1])
+        if (s.sum() <= gamma and not s[outside].any()) or (singletons and s.sum() == 1)
+    ]
+
+
+def posterior(name: str, W, sigma, pi, y, states, temperature: float) -> tuple[np.ndarray, float]:
+    """Weights of the states and F_n."""
+    logs = np.array([log_joint(name, W, sigma, pi, y, s) for s in states]) / temperature
+    return np.exp(logs - logsumexp(logs)), logsumexp(logs)
+
+
+def share(W, s, rho) -> np.ndarray:
+    """A^rho of ET eq. 36, (D, H); its limit for infinite rho shares a pixel among the largest fields."""
+    A = np.zeros(W.shape)
+    active = np.flatnonzero(s)
+    for d in range(len(W)):
+        w = W[d, active]
+        if np.isinf(rho):
+            A[d, active] = (w == w.max()) / (w == w.max()).sum()
+        elif len(active) == 1:
+            A[d, active] = 1.0
+        elif w.max() == 0:
+            A[d, active] = len(active) ** ((1 - rho) / rho)
+        else:
+            r = w / w.max()
+            A[d, active] = r ** (rho - 1) * (r**rho).sum() ** ((1 - rho) / rho)
+    return A
+
+
+def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, rho, points, cut, learn, mstep="clamp"):
+    """One EM iteration without noise: new W, sigma, pi, the mean evidence, and the evidence of all points."""
+    states = [considered(name, W, y, count, gamma, singletons) for y in Y]
+    found = [posterior(name, W, sigma, pi, y, s, temperature) for y, s in zip(Y, states)]
+    F = np.array([f for _, f in found])
+    M = sorted(range(len(Y)), key=lambda n: (-F[n], n))[:points]
+    H = W.shape[1]
+    triples = [(Y[n], s, q) for n in M for s, q in zip(states[n], found[n][0])]
+    new_W, new_sigma, new_pi = W, sigma, pi
+    if "W" in learn and name == "mca":
+        shares = [(y, q * share(W, s, rho)) for y, s, q in triples if s.any()]
+        weight = sum(A for _, A in shares)
+        used = weight > 1e-12 * len(M)  # a pixel that no point tells of keeps its value
+        new_W = np.where(used, sum(A * y[:, None] for y, A in shares) / np.where(used, weight, 1), W)
+        new_W = np.maximum(new_W, 0)
+    elif "W" in learn:
+        ys = sum(q * np.outer(y, s) for y, s, q in triples)
+        ss = sum(q * np.outer(s, s) for _, s, q in triples)
+        if mstep == "multiplicative":
+            for _ in range(20):
+                new_W = new_W * np.maximum(ys, 0) / (new_W @ ss)
+        else:
+            new_W = np.linalg.solve(ss.T, ys.T).T
+        new_W = new_W if name == "linca" else np.maximum(new_W, 0)
+    if "sigma" in learn:
+        error = sum(q * ((y - mean(name, new_W, s)) ** 2).sum() for y, s, q in triples)
+        new_sigma = np.sqrt(error / len(M) / Y.shape[1])
+    if "pi" in learn:
+        active = sum(q * s.sum() for _, s, q in triples) / len(M)
+        new_pi = active / H
+        if cut:
+            few = [s for s in all_states(H) if s.sum() <= gamma]
+            p = [pi ** s.sum() * (1 - pi) ** (H - s.sum()) for s in few]
+            A, B = sum(p), sum(s.sum() * x for s, x in zip(few, p))
+            new_pi = pi * A / B * active
+    return new_W, new_sigma, new_pi, F.mean(), F

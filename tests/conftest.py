@@ -1,0 +1,24 @@
+"""Shared by all tests: one BLAS thread, quiet ranks, and a failure on one rank that ends all."""
+
+import sys
+
+import pytest
+from mpi4py import MPI
+from threadpoolctl import threadpool_limits
+
+threadpool_limits(1)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    if MPI.COMM_WORLD.rank > 0:  # the root speaks for all
+        config.pluginmanager.unregister(config.pluginmanager.get_plugin("terminalreporter"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.failed and MPI.COMM_WORLD.size > 1:
+        print(f"rank {MPI.COMM_WORLD.rank}: {item.nodeid}\n{report.longrepr}", file=sys.stderr, flush=True)
+        MPI.COMM_WORLD.Abort(1)
+    return report

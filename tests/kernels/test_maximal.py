@@ -1,0 +1,43 @@
+"""The soft maximum of the M-step where powers of W underflow, and its hard limit."""
+
+import numpy as np
+import pytest
+from brute import share
+
+from parallel_et.kernels.maximal import weighted_sums
+from parallel_et.posterior.states import States
+
+
+@pytest.mark.parametrize("rho", [1.05, 2.0, 21.0, 1001.0, np.inf])
+def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho):
+    rng = np.random.default_rng(6)
+    WT = rng.gamma(1.0, 3.0, (4, 8))
+    WT[:, 0] = 0.0
+    WT[:2, 1] = 0.0
+    WT[:, 2] = 5.0
+    WT[:3, 3] = [1e-200, 2e-200, 1e-201]
+    relative = WT / np.where(WT.max(0) > 0, WT.max(0), 1.0)
+    finite = rho if np.isfinite(rho) else 1.0
+    states = States.up_to(4, 3)
+    q = rng.dirichlet(np.ones(len(states)), 1).T.copy()
+    Y = rng.normal(3, 2, (1, 8))
+    numerator, denominator, alone = np.zeros((4, 8)), np.zeros((4, 8)), np.zeros(4)
+    weighted_sums(
+        Y,
+        relative,
+        relative**finite,
+        relative ** (finite - 1),
+        rho,
+        q,
+        np.empty((1, 0)),
+        np.arange(4, dtype=np.int32)[None],
+        np.ones(1, bool),
+        states.size,
+        states.members,
+        numerator,
+        denominator,
+        alone,
+    )
+    A = sum(q[k, 0] * share(WT.T, s, rho) for k, s in enumerate(states.binary(4)) if s.any())
+    np.testing.assert_allclose((denominator + alone[:, None]).T, A, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(numerator.T, A * Y.T, rtol=1e-11, atol=1e-13)

@@ -1,0 +1,56 @@
+"""One whole iteration of every model against sums over explicit states."""
+
+import numpy as np
+import pytest
+from brute import iteration
+from problems import job_table, problem_of, random_data, random_params
+
+from parallel_et.em import iterate
+from parallel_et.models.base import Knobs
+from parallel_et.parallel.ranks import Ranks
+
+N, D, H = 41, 7, 5
+
+CASES = [
+    # model, M-step, candidates, gamma, singletons, temperature, rho, cut
+    *[
+        (name, step, count, gamma, singletons, temperature, rho, cut)
+        for name, step in [("linca", None), ("nmf", "clamp"), ("nmf", "multiplicative"), ("mca", None)]
+        for count, gamma, singletons in [(3, 2, False), (3, 2, True), (4, 3, True), (5, 5, False)]
+        for temperature, rho in [(1.0, np.inf), (1.05, 21.0), (6.0, 1.2)]
+        for cut in [0.0, 0.7]
+    ]
+]
+
+
+@pytest.mark.parametrize("name, step, count, gamma, singletons, temperature, rho, cut", CASES)
+def test_an_iteration_equals_brute_force(name, step, count, gamma, singletons, temperature, rho, cut):
+    model = {"name": name, "causes": H} | ({"mstep": step} if step else {})
+    table = job_table(model, {"candidates": count, "gamma": gamma, "singletons": singletons})
+    seed = CASES.index((name, step, count, gamma, singletons, temperature, rho, cut))
+    params = random_params(name, D, H, seed)
+    Y = random_data(name, N, params, seed)
+    problem, _ = problem_of(table, Y)
+    points = N if cut == 0 else 26
+    knobs = Knobs(0, temperature, cut, points, {}, {"rho": rho} if name == "mca" else {})
+    new, info = iterate(problem, Ranks(), params, knobs)
+    W, sigma, pi, free_energy, _ = iteration(
+        name,
+        params.W,
+        float(params.sigma),
+        float(params.pi),
+        Y,
+        count=count,
+        gamma=gamma,
+        singletons=singletons,
+        temperature=temperature,
+        rho=rho,
+        points=points,
+        cut=cut > 0,
+        learn=("W", "sigma", "pi"),
+        mstep=step,
+    )
+    assert info.free_energy == pytest.approx(free_energy, rel=1e-10)
+    assert float(new.pi) == pytest.approx(pi, rel=1e-10)
+    np.testing.assert_allclose(new.W, W, rtol=1e-10, atol=1e-10 * np.abs(W).max())
+    assert float(new.sigma) == pytest.approx(sigma, rel=1e-10)

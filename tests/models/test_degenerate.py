@@ -1,0 +1,89 @@
+"""Causes that nothing uses, moments that do not determine the fields, no noise, no points."""
+
+import numpy as np
+import pytest
+from problems import job_table, problem_of, random_data, random_params
+
+from parallel_et.em import iterate
+from parallel_et.models.base import Knobs, Params
+from parallel_et.models.linear import solve_fields
+from parallel_et.parallel.ranks import Ranks
+
+MODELS = ["linca", "nmf", "mca"]
+ET = {"candidates": 3, "gamma": 2}
+
+
+def knobs(points, cut=0.0, temperature=1.0):
+    return Knobs(0, temperature, cut, points, {}, {"rho": 21.0})
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_cause_that_is_never_used_keeps_its_field_and_is_counted(name):
+    params = random_params(name, 6, 4, seed=1)
+    Y = random_data(name, 50, params, seed=2)
+    W = params.W.copy()
+    W[:, 2] = 1e4  # so far off that it explains nothing
+    problem, _ = problem_of(job_table({"name": name, "causes": 4}, {"scheme": "exact"}), Y)
+    new, info = iterate(problem, Ranks(), Params(W, params.sigma, params.pi), knobs(50))
+    np.testing.assert_allclose(new.W[:, 2], 1e4, rtol=1e-12)
+    assert info.unused.tolist() == [False, False, True, False]
+    assert np.isfinite(new.W).all()
+
+
+def test_two_causes_that_always_come_together_change_only_their_sum():
+    rng = np.random.default_rng(3)
+    W = rng.normal(size=(5, 3))
+    s = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1], [1, 1, 0]])
+    Y = rng.normal(size=(4, 5))
+    new = solve_fields(W, s.T @ Y, (s.T @ s).astype(float), 4.0)
+    best, *_ = np.linalg.lstsq(np.stack([s[:, 0], s[:, 2]], 1).astype(float), Y, rcond=None)
+    np.testing.assert_allclose(new[:, 0] + new[:, 1], best[0], rtol=1e-10)
+    np.testing.assert_allclose(new[:, 2], best[1], rtol=1e-10)
+    np.testing.assert_allclose(new[:, 0] - new[:, 1], W[:, 0] - W[:, 1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_sigma_stops_at_its_floor_where_the_model_explains_everything(name):
+    params = random_params(name, 6, 3, seed=4)
+    rng = np.random.default_rng(5)
+    states = (rng.random((60, 3)) < 0.4).astype(float)
+    problem, _ = problem_of(job_table({"name": name, "causes": 3}, {"scheme": "exact"}), np.ones((60, 6)))
+    Y = problem.model.mean(params, states)
+    problem, _ = problem_of(job_table({"name": name, "causes": 3}, {"scheme": "exact"}), Y)
+    for _ in range(30):
+        params, info = iterate(problem, Ranks(), params, knobs(60))
+        assert np.isfinite(info.free_energy)
+    floor = problem.model.sigma_floor(problem.summary)
+    assert floor <= float(params.sigma) < 100 * floor
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_without_points_in_the_cut_nothing_changes(name):
+    params = random_params(name, 6, 4, seed=6)
+    Y = random_data(name, 50, params, seed=7)
+    problem, _ = problem_of(job_table({"name": name, "causes": 4}, ET), Y)
+    new, info = iterate(problem, Ranks(), params, knobs(0, cut=1.0))
+    assert info.points_used == 0
+    for key in ("W", "sigma", "pi"):
+        np.testing.assert_array_equal(getattr(new, key), getattr(params, key))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_data_of_zeros_does_no_harm(name):
+    problem, params = problem_of(job_table({"name": name, "causes": 4}, ET), np.zeros((20, 6)))
+    for _ in range(3):
+        params, info = iterate(problem, Ranks(), params, knobs(20))
+        assert np.isfinite(params.W).all()
+        assert np.isfinite(info.free_energy)
+        assert float(params.sigma) > 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_only_what_is_asked_for_is_learned(name):
+    params = random_params(name, 6, 4, seed=8)
+    Y = random_data(name, 50, params, seed=9)
+    for learn in (["W"], ["sigma"], ["pi"], ["sigma", "pi"], []):
+        problem, _ = problem_of(job_table({"name": name, "causes": 4, "learn": learn}, ET), Y)
+        new, _ = iterate(problem, Ranks(), params, knobs(50))
+        changed = [key for key in ("W", "sigma", "pi") if not np.array_equal(getattr(new, key), getattr(params, key))]
+        assert changed == learn

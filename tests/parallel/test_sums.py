@@ -1,0 +1,51 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.shard import Shard
+from parallel_et.parallel.sums import ExactSum, exact_sum
+
+N = 1003
+
+
+def values():
+    rng = np.random.default_rng(3)
+    table = rng.normal(size=(N, 4)) * 10.0 ** rng.integers(-9, 1, (N, 4))
+    table[:, 3] = np.where(np.arange(N) % 2, 1e-3, -1e-3) + 1e-17  # cancels all but the last bits
+    return np.clip(table, -5, 5)
+
+
+@pytest.mark.mpi
+def test_sums_are_the_true_sums_and_the_same_bits_everywhere():
+    ranks, table = Ranks(), values()
+    shard = Shard.of(N, 8, ranks.rank, ranks.size)
+    total = ExactSum({"a": (3,), "b": ()}, {"a": 5.0, "b": 5.0}, N)
+    for block in shard.blocks():
+        rows = table[shard.first + block.start : shard.first + block.stop]
+        total.add({"a": rows[:, :3].sum(0), "b": rows[:, 3].sum()})
+    sums = total.everywhere(ranks)
+    blocks = [table[start : start + 8] for start in range(0, N, 8)]
+    exact = [float(sum((Fraction(float(x)) for x in [b[:, j].sum() for b in blocks]), Fraction(0))) for j in range(4)]
+    np.testing.assert_allclose(sums["a"], exact[:3], rtol=1e-15, atol=1e-28)
+    assert float(sums["b"]) == pytest.approx(exact[3], rel=1e-15, abs=1e-28)
+    assert set(ranks.comm.allgather(sums["a"].tobytes())) == {sums["a"].tobytes()}
+
+
+@pytest.mark.mpi
+def test_the_sum_of_evidences_does_not_depend_on_who_has_which():
+    ranks = Ranks()
+    evidence = np.random.default_rng(5).normal(-1e4, 1e3, N)
+    shard = Shard.of(N, 16, ranks.rank, ranks.size)
+    found = exact_sum(ranks, evidence[shard.first : shard.last], N)
+    backwards = Shard.of(N, 16, ranks.size - 1 - ranks.rank, ranks.size)
+    assert exact_sum(ranks, evidence[backwards.first : backwards.last], N) == found
+    assert found == pytest.approx(float(sum(map(Fraction, evidence.tolist()))), rel=1e-15)
+
+
+@pytest.mark.mpi
+def test_nothing_at_all_sums_to_zero():
+    ranks = Ranks()
+    assert exact_sum(ranks, np.empty(0), 0) == 0.0
+    assert exact_sum(ranks, np.zeros(3), 3 * ranks.size) == 0.0

@@ -1,0 +1,42 @@
+"""Small problems for the tests, as jobs and as set-up problems."""
+
+from typing import Any
+
+import numpy as np
+
+from parallel_et.job import check_job
+from parallel_et.models.base import Params
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.setup import ArrayRows, set_up
+
+
+def job_table(model: dict[str, Any], inference: dict[str, Any], anneal: dict[str, Any] | None = None, seed: int = 1):
+    return {
+        "model": {"sigma": 1.5, "pi": 0.3, "learn": ["W", "sigma", "pi"], **model},
+        "data": {"source": "array:given"},
+        "inference": inference,
+        "anneal": {"iterations": 3, **(anneal or {})},
+        "run": {"seed": seed},
+    }
+
+
+def problem_of(table, Y: np.ndarray, ranks: Ranks | None = None):
+    """The set-up problem of a job for given data, and its initial parameters."""
+    problem, params, _ = set_up(check_job(table), ArrayRows(Y), ranks or Ranks())
+    return problem, params
+
+
+def random_data(name: str, N: int, params: Params, seed: int) -> np.ndarray:
+    """Sums or maxima of fields like those of ``params``, with noise."""
+    rng = np.random.default_rng(seed)
+    D, H = params.W.shape
+    fields = params.W.T + rng.normal(0, 0.7, (H, D))
+    s = rng.random((N, H)) < 0.35
+    clean = (s[:, :, None] * fields).max(1) if name == "mca" else s @ fields
+    return clean + rng.normal(0, 1.0, (N, D))
+
+
+def random_params(name: str, D: int, H: int, seed: int) -> Params:
+    rng = np.random.default_rng(seed + 1000)
+    W = rng.normal(0, 3, (D, H)) if name == "linca" else rng.gamma(1.0, 3.0, (D, H))
+    return Params(W, np.array(1.7), np.array(0.27))

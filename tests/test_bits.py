@@ -1,0 +1,49 @@
+"""The same job gives the same bits on any number of ranks."""
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from launch import launch, train
+
+HERE = Path(__file__).parent
+RANKS = [2, 3, 4, 7]
+
+
+@pytest.fixture(scope="module")
+def on_one_rank(tmp_path_factory):
+    path = tmp_path_factory.mktemp("bits") / "1.npz"
+    done = launch(None, HERE / "many_fits.py", path)
+    assert done.returncode == 0, done.stderr
+    return np.load(path)
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_parameters_and_free_energy_are_bit_equal(on_one_rank, ranks, tmp_path):
+    done = launch(ranks, HERE / "many_fits.py", tmp_path / "n.npz")
+    assert done.returncode == 0, done.stderr
+    found = np.load(tmp_path / "n.npz")
+    assert set(found) == set(on_one_rank)
+    different = [name for name in found if found[name].tobytes() != on_one_rank[name].tobytes()]
+    assert different == []
+
+
+def test_the_jobs_learn_something(on_one_rank):
+    settled = len(on_one_rank["until it has settled/free_energy"])
+    assert 3 < settled < 200
+    for name in ("linca", "nmf", "mca", "exact"):
+        energy = on_one_rank[f"{name}/free_energy"]
+        assert np.isfinite(energy).all()
+        assert float(on_one_rank[f"{name}/sigma"]) != 1.5
+
+
+def test_the_command_writes_the_same_result_on_any_number_of_ranks(tmp_path):
+    job = HERE.parent / "jobs" / "demo.toml"
+    results = []
+    for ranks in (None, 3):
+        done = train(ranks, job, "--output", tmp_path / str(ranks), "--quiet", "--set", "anneal.iterations=20")
+        assert done.returncode == 0, done.stderr
+        with h5py.File(tmp_path / str(ranks) / "result.h5") as file:
+            results.append({name: file[name][()].tobytes() for name in ("params/W", "history/free_energy", "truth/W")})
+    assert results[0] == results[1]

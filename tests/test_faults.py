@@ -1,0 +1,131 @@
+"""One rank's trouble ends the whole job within seconds, with one message and the right exit code."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from launch import CLEAN, command, train
+
+JOB = """
+[model]
+name = "linca"
+causes = 8
+[data]
+source = "data.h5:/rows"
+[inference]
+candidates = 5
+gamma = 3
+[anneal]
+iterations = 100000
+"""
+SECONDS = 5.0
+
+
+@pytest.fixture
+def place(tmp_path):
+    rows = np.random.default_rng(1).normal(size=(2000, 30))
+    with h5py.File(tmp_path / "data.h5", "w") as file:
+        file["rows"] = rows
+    (tmp_path / "job.toml").write_text(JOB)
+    return tmp_path
+
+
+def start(place, **env):
+    process = subprocess.Popen(
+        command(3, "-m", "parallel_et.train", "job.toml"),
+        cwd=place,
+        env={**CLEAN, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (place / "runs/job/log.txt").exists() or "iteration" not in (place / "runs/job/log.txt").read_text():
+        assert time.monotonic() < deadline, "the run did not begin"
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    return process
+
+
+def ranks_of(place):
+    """Process ids of the ranks that run in a place, in their order."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = dict(e.split(b"=", 1) for e in (entry / "environ").read_bytes().split(b"\0") if b"=" in e)
+            if Path(os.readlink(entry / "cwd")) == place and b"PMI_RANK" in environment:
+                found.append((int(environment[b"PMI_RANK"]), int(entry.name)))
+        except OSError:
+            continue
+    return [pid for _, pid in sorted(found)]
+
+
+def ended(process):
+    """Seconds until the job had ended, its exit code and what it said."""
+    begun = time.monotonic()
+    out, err = process.communicate(timeout=60)
+    return time.monotonic() - begun, process.returncode, out + err
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_killed_rank_ends_all(place, rank):
+    process = start(place)
+    pids = ranks_of(place)
+    assert len(pids) == 3
+    os.kill(pids[rank], signal.SIGKILL)
+    seconds, code, _ = ended(process)
+    assert seconds < SECONDS
+    assert code != 0
+    assert ranks_of(place) == []
+    assert not (place / "runs/job/result.h5").exists()
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_exception_on_one_rank_ends_all_with_one_message(place, rank):
+    (place / "sitecustomize.py").write_text(
+        "import signal\n"
+        "def fail(*_):\n"
+        "    raise RuntimeError('a fault of this rank')\n"
+        "signal.signal(signal.SIGALRM, fail)\n"
+    )
+    process = start(place, PYTHONPATH=str(place))
+    os.kill(ranks_of(place)[rank], signal.SIGALRM)
+    seconds, code, said = ended(process)
+    assert seconds < SECONDS
+    assert code == 1
+    assert said.count("failed: RuntimeError('a fault of this rank')") == 1
+    assert f"rank {rank} of 3 failed" in said
+    assert ranks_of(place) == []
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("row", [3, 1999])
+def test_bad_data_on_one_rank_is_reported_once_with_its_row(place, row, value):
+    with h5py.File(place / "data.h5", "a") as file:
+        file["rows"][row, 4] = value
+    begun = time.monotonic()
+    done = train(3, "job.toml", cwd=place)
+    assert time.monotonic() - begun < 30
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stderr == f"data.h5:/rows: row {row}: expected finite numbers, found {value} in column 4\n"
+    assert not (place / "runs").exists()
+
+
+def test_rows_that_only_one_rank_cannot_read_end_all_with_one_line(place):
+    with h5py.File(place / "data.h5", "w") as file:
+        data = file.create_dataset("rows", data=np.ones((2000, 30)), chunks=(100, 30), compression="gzip")
+        damaged = data.id.get_chunk_info(19)
+    with open(place / "data.h5", "rb+") as raw:
+        raw.seek(damaged.byte_offset)
+        raw.write(b"\xff" * damaged.size)
+    done = train(3, "job.toml", cwd=place)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "expected numbers, found damage" in done.stderr

@@ -1,0 +1,163 @@
+"""Every mistake in a job gets one line: the place, what was expected, what was found."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from launch import train
+
+from parallel_et.errors import UserError
+from parallel_et.job import check_job, differing_keys, read_job
+
+GOOD = {
+    "model": {"name": "mca", "causes": 10, "sigma": 2.0, "pi": 0.2, "init": {"W": {"mean": 4.0, "std": 1.3}}},
+    "data": {"source": "bars", "points": 500, "noise": {"sigma": 2.0}},
+    "inference": {"candidates": 5, "gamma": 3},
+    "anneal": {"iterations": 10, "temperature": [[0.1, 13.0], [0.8, 1.05]], "noise": {"W": 0.05}},
+    "run": {"seed": 3},
+}
+
+MISTAKES = [
+    ("model.casues", 10, "model.casues: unknown key, did you mean causes?"),
+    ("model.name", "mac", 'model.name: expected bsc or linca or mca or nmf, found "mac"'),
+    ("model.causes", "ten", 'model.causes: expected an integer, found "ten"'),
+    ("model.causes", 0, "model.causes: expected a value greater than or equal to 1, found 0"),
+    ("model.pi", 0.0, "model.pi: expected a value greater than 0, found 0.0"),
+    ("model.pi", 1.0, "model.pi: expected a value less than 1, found 1.0"),
+    ("model.sigma", -1.0, "model.sigma: expected a value greater than 0, found -1.0"),
+    ("model.sigma", True, "model.sigma: expected a number, found true"),
+    ("model.learn", ["W", "rho"], "model.learn.1: expected 'W', 'sigma' or 'pi', found \"rho\""),
+    ("model.mstep", "clamp", "model.mstep: unknown key; known are name, causes, sigma, pi, learn, init"),
+    ("model.init.W.mena", 4.0, "model.init.W.mena: unknown key, did you mean mean?"),
+    ("model.init.W.std", -1.0, "model.init.W.std: expected a value greater than or equal to 0, found -1.0"),
+    ("inference.gamma", 6, "inference.gamma: expected at most inference.candidates = 5, found 6"),
+    ("inference.candidates", 11, "inference.candidates: expected at most model.causes = 10, found 11"),
+    ("inference.scheme", "etc", 'inference.scheme: expected et or exact, found "etc"'),
+    ("anneal.temperature", [], "anneal.temperature: expected a number, or pairs [position, value] with rising"),
+    ("anneal.temperature", [[0.5, 2.0], [0.1, 1.0]], "anneal.temperature: expected a number, or pairs"),
+    ("anneal.temperature", 0.0, "anneal.temperature: expected a schedule with temperatures above 0, found 0.0"),
+    ("anneal.rho", "large", "anneal.rho: expected a number, or pairs"),
+    ("anneal.roh", 3.0, "anneal.roh: unknown key, did you mean rho?"),
+    ("anneal.noise.V", 0.1, "anneal.noise.V: unknown key; known are W"),
+    ("anneal.cut.schedule", 2.0, "anneal.cut.schedule: expected a schedule with values from 0"),
+    ("anneal.iterations", 0, "anneal.iterations: expected a value greater than or equal to 1, found 0"),
+    ("data.source", "bras", 'data.source: expected "bars", "model", "file.npy" or "file.h5:/dataset", found "bras"'),
+    ("data.width", 7, "data.width: expected whole numbers of 1 and more that fit on the grid of 5, found 7"),
+    ("data.probability", [0.1, 0.2], "data.probability: expected a number in (0, 1), or one for each of the 10 bars"),
+    ("run.seed", -1, "run.seed: expected a value greater than or equal to 0, found -1"),
+    ("rnu.seed", 1, "rnu: unknown section, did you mean run?"),
+    ("run", 5, "run: expected a table, found 5"),
+]
+
+
+def changed(place, value):
+    table = copy.deepcopy(GOOD)
+    at = table
+    *parents, key = place.split(".")
+    for parent in parents:
+        at = at.setdefault(parent, {})
+    at[key] = value
+    return table
+
+
+@pytest.mark.parametrize("place, value, line", MISTAKES)
+def test_a_mistake_is_one_line_that_helps(place, value, line):
+    with pytest.raises(UserError) as caught:
+        check_job(changed(place, value), where="job.toml")
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"job.toml: {line}")
+
+
+def test_all_mistakes_are_told_at_once():
+    table = copy.deepcopy(GOOD)
+    for place, value in [("model", "casues"), ("data", "pionts"), ("inference", "gama"), ("anneal", "teperature")]:
+        table[place][value] = 1
+    with pytest.raises(UserError) as caught:
+        check_job(table)
+    assert len(str(caught.value).splitlines()) == 4
+
+
+def test_a_job_travels_and_resolves_to_itself():
+    job = check_job(GOOD, "bars")
+    again = pickle.loads(pickle.dumps(job))
+    assert again.resolved() == job.resolved()
+    assert again.name == "bars"
+    assert check_job(job.resolved()).toml() == job.toml()
+
+
+def test_differing_keys_are_listed():
+    other = check_job(changed("anneal.temperature", 2.0)).resolved()
+    assert differing_keys(check_job(GOOD).resolved(), other) == [
+        "anneal.temperature: [[0.1, 13.0], [0.8, 1.05]] there, 2.0 here"
+    ]
+
+
+def test_settings_of_the_command_line_win(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text(check_job(GOOD).toml())
+    job = read_job(str(path), ["run.seed=9", "anneal.temperature=[[0, 3.0], [1, 1.0]]", "model.name=nmf"])
+    assert (job.run.seed, job.model.name, job.anneal.temperature) == (9, "nmf", [[0.0, 3.0], [1.0, 1.0]])
+    for bad in ("seed=3", "run.seed", "run.seed.x=3"):
+        with pytest.raises(UserError, match="--set"):
+            read_job(str(path), [bad])
+
+
+FILES = {
+    "no such job": (["missing.toml"], "missing.toml: expected a job file, found nothing there"),
+    "not TOML": (["broken.toml"], "broken.toml: expected TOML, found a mistake"),
+    "no such file": (
+        ["job.toml", "--set", "data.source=no.h5:/rows"],
+        "no.h5: expected an HDF5 file, found nothing there",
+    ),
+    "no such dataset": (["job.toml", "--set", "data.source=d.h5:/row"], "d.h5: expected a dataset /row, found /W, /rows"),
+    "not HDF5": (["job.toml", "--set", "data.source=job.toml:/rows"], "job.toml: expected an HDF5 file, found something"),
+    "not .npy": (["job.toml", "--set", "data.source=bad.npy"], "bad.npy: expected a .npy file, found something else"),
+    "no points": (["job.toml", "--set", "data.source=empty.npy"], "empty.npy: expected points x dimensions, found the"),
+    "words": (["job.toml", "--set", "data.source=words.npy"], "words.npy: expected numbers, found <U3"),
+    "too many points": (["job.toml", "--set", "data.points=99"], "data.points: expected at most the 30 rows of d.h5:/rows"),
+    "init of the wrong shape": (
+        ["job.toml", "--set", "model.init.W.file=d.h5"],
+        "d.h5: W: expected the shape (4, 5) (dimensions x causes), found (4, 3)",
+    ),
+    "unknown option": (["job.toml", "--frehs"], "python -m parallel_et.train: unrecognized arguments: --frehs"),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    import h5py
+
+    place = tmp_path_factory.mktemp("files")
+    with h5py.File(place / "d.h5", "w") as file:
+        file["rows"], file["W"] = np.ones((30, 4)), np.ones((4, 3))
+    np.save(place / "empty.npy", np.ones((0, 4)))
+    np.save(place / "words.npy", np.array([["one", "two"]]))
+    (place / "bad.npy").write_bytes(b"\x93NUMPY garbage")
+    (place / "broken.toml").write_text("[model\nname = 3")
+    (place / "job.toml").write_text(
+        '[model]\nname = "linca"\ncauses = 5\n[data]\nsource = "d.h5:/rows"\n[inference]\ncandidates = 3\ngamma = 2\n'
+    )
+    return place
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_command_says_what_is_wrong_in_one_line_and_writes_nothing(place, name):
+    args, line = FILES[name]
+    before = sorted(place.iterdir())
+    done = train(None, *args, cwd=place)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(line)
+    assert done.stderr.count("\n") == 1
+    assert sorted(place.iterdir()) == before
+
+
+def test_every_shipped_job_is_valid():
+    from pathlib import Path
+
+    jobs = sorted((Path(__file__).parent.parent / "jobs").rglob("*.toml"))
+    assert len(jobs) >= 14
+    for path in jobs:
+        read_job(str(path))
