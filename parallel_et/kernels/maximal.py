@@ -5,7 +5,8 @@ import numpy as np
 from parallel_et.kernels import NEGLIGIBLE, kernel, reducing
 from parallel_et.kernels.math import exp, log
 
-UNDERFLOW = 1e-290
+STEEP = 24.0
+"""From this rho on the powers of small fields would underflow, and shares are computed from logarithms."""
 
 
 @reducing("void(float64[:,::1], float64[:,::1], int32[:,::1], int32[::1], int32[::1], float64[:,::1])")
@@ -33,49 +34,23 @@ def square_errors(Y, WT, candidates, size, last, out):
             out[k, n] = total
 
 
-@kernel("void(float64[:,::1], float64, int32[::1], int64, float64, float64[:,::1])")
-def _shares_by_maximum(WT, rho, causes, count, q, shares):
-    """Add q A^rho of a state to shares (gamma, D), relative to the largest field: for any rho, also infinite."""
-    outer = 1.0 if np.isinf(rho) else (rho - 1.0) / rho
-    for d in range(WT.shape[1]):
-        top = 0.0
-        for a in range(count):
-            top = max(top, WT[causes[a], d])
-        total = 0.0
-        for a in range(count):
-            w = WT[causes[a], d]
-            if w == top:
-                total += 1.0
-            elif not np.isinf(rho):
-                total += (w / top) ** rho
-        for a in range(count):
-            w = WT[causes[a], d]
-            if w == top:
-                shares[a, d] += q * (1.0 / total) ** outer
-            elif not np.isinf(rho):
-                shares[a, d] += q * ((w / top) ** rho / total) ** outer
-
-
 @kernel(
-    "void(float64[:,::1], float64[:,::1], float64[:,::1], float64[:,::1], float64, float64[:,::1], float64[:,::1], "
-    "int32[:,::1], boolean[::1], int32[::1], int32[:,::1], float64[:,::1], float64[:,::1], float64[::1])"
+    "void(float64[:,::1], float64[:,::1], float64[:,::1], float64, float64[:,::1], float64[:,::1], int32[:,::1], "
+    "boolean[::1], int32[::1], int32[:,::1], float64[:,::1], float64[:,::1], float64[::1])"
 )
-def weighted_sums(
-    Y, WT, power, lower, rho, states, singletons, candidates, used, size, members, numerator, denominator, alone
-):
+def weighted_sums(Y, power, lower, rho, states, singletons, candidates, used, size, members, numerator, denominator, alone):
     """Sums over the used points of <A_dh> y_d and <A_dh> (ET eq. 30), A^rho of eq. 36, which is 1 for a single cause.
 
-    Y (n, D); WT, power = W^rho and lower = W^(rho - 1), each (H, D) and relative to the largest field of a dimension;
-    states (K, n), singletons (n, H) or (n, 0), candidates (n, H'), used (n,), members (K, gamma).
-    numerator and denominator (H, D) and alone (H,) are added to; alone is the part of the denominator that is the same
-    in all dimensions. Costs |s| D operations and D powers a state of two and more causes, if not negligible.
+    Y (n, D); power and lower (H, D): W^rho and W^(rho - 1), relative to the largest field of a dimension, or from
+    rho = STEEP on log W in both; states (K, n), singletons (n, H) or (n, 0), candidates (n, H'), used (n,),
+    members (K, gamma). numerator and denominator (H, D) and alone (H,) are added to; alone is the part of the denominator
+    that is the same in all dimensions. Active fields that are all zero share a dimension evenly.
+    Costs |s| D operations and D powers a state of two and more causes, if its weight is not negligible.
     """
     N, D = Y.shape
     C = candidates.shape[1]
-    exponent = -1.0 if np.isinf(rho) else (1.0 - rho) / rho
     share = np.empty((C, D))
     single = np.empty(C)
-    gathered = np.empty((members.shape[1], D))
     causes = np.empty(members.shape[1], np.int32)
     total = np.empty(D)
     for n in range(N):
@@ -93,25 +68,44 @@ def weighted_sums(
                 continue
             for a in range(count):
                 causes[a] = candidates[n, members[k, a]]
-            total[:] = 0.0
-            for a in range(count):
-                for d in range(D):
-                    total[d] += power[causes[a], d]
-            least = np.inf
-            for d in range(D):
-                least = min(least, total[d])
-            if least < UNDERFLOW or np.isinf(rho):
-                gathered[:count] = 0.0
-                _shares_by_maximum(WT, rho, causes, count, q, gathered)
+            if rho < STEEP:
+                exponent = (1.0 - rho) / rho
+                even = q * exp(exponent * log(float(count)))
+                total[:] = 0.0
                 for a in range(count):
                     for d in range(D):
-                        share[members[k, a], d] += gathered[a, d]
+                        total[d] += power[causes[a], d]
+                for d in range(D):
+                    tie = total[d] == 0.0
+                    factor = q * exp(exponent * log(1.0 if tie else total[d]))
+                    total[d] = -even if tie else factor
+                for a in range(count):
+                    for d in range(D):
+                        factor = total[d]
+                        share[members[k, a], d] += -factor if factor < 0.0 else lower[causes[a], d] * factor
+            elif np.isinf(rho):
+                for d in range(D):
+                    top = -np.inf
+                    for a in range(count):
+                        top = max(top, power[causes[a], d])
+                    ties = 0
+                    for a in range(count):
+                        ties += power[causes[a], d] == top
+                    for a in range(count):
+                        if power[causes[a], d] == top:
+                            share[members[k, a], d] += q / ties
             else:
+                outer = (rho - 1.0) / rho
                 for d in range(D):
-                    total[d] = q * exp(exponent * log(total[d]))
-                for a in range(count):
-                    for d in range(D):
-                        share[members[k, a], d] += lower[causes[a], d] * total[d]
+                    top = -np.inf
+                    for a in range(count):
+                        top = max(top, power[causes[a], d])
+                    norm = 0.0
+                    for a in range(count):
+                        norm += exp(rho * (power[causes[a], d] - top))
+                    norm = log(norm)
+                    for a in range(count):
+                        share[members[k, a], d] += q * exp(outer * (rho * (power[causes[a], d] - top) - norm))
         for i in range(C):
             h = candidates[n, i]
             alone[h] += single[i]

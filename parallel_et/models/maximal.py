@@ -15,13 +15,13 @@ from parallel_et.posterior.states import Posterior, States
 class Ready:
     """Of one iteration: W (D, H) and its transpose, the powers of W for the M-step, and the constants of the log joint.
 
-    ``relative``, ``power`` and ``lower`` (H, D) are W / max_h W, its power rho and its power rho - 1.
+    ``power`` and ``lower`` (H, D) are what the shares of the M-step are made of: the powers rho and rho - 1 of
+    W / max_h W, or its logarithm where these would underflow.
     """
 
     W: np.ndarray
     WT: np.ndarray
     norms: np.ndarray
-    relative: np.ndarray
     power: np.ndarray
     lower: np.ndarray
     rho: float
@@ -55,16 +55,13 @@ class MaximalModel(GaussModel):
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         empty, odds = self.log_prior(params)
         rho = knobs.model["rho"]
-        top = params.W.max(1)
-        relative = np.ascontiguousarray((params.W / np.where(top > 0, top, 1.0)[:, None]).T)
-        finite = rho if np.isfinite(rho) else 1.0
+        power, lower = powers(np.ascontiguousarray(params.W.T), rho)
         return Ready(
             params.W,
             np.ascontiguousarray(params.W.T),
             np.einsum("dh,dh->h", params.W, params.W),
-            relative,
-            relative**finite,
-            relative ** (finite - 1),
+            power,
+            lower,
             rho,
             1 / float(params.sigma) ** 2,
             odds,
@@ -128,7 +125,6 @@ class MaximalModel(GaussModel):
         alone = np.zeros(self.H)
         maximal.weighted_sums(
             Y,
-            ready.relative,
             ready.power,
             ready.lower,
             ready.rho,
@@ -175,3 +171,15 @@ class MaximalModel(GaussModel):
 
     def mean(self, params: Params, s: np.ndarray) -> np.ndarray:
         return (s[:, None, :] * params.W).max(2)
+
+
+def powers(WT: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:
+    """The fields (H, D) as the kernel of the M-step wants them; what is tiny beside the largest counts as zero."""
+    top = WT.max(0)
+    relative = WT / np.where(top > 0, top, 1.0)
+    if rho >= maximal.STEEP:
+        logs = np.log(np.maximum(relative, 1e-300))
+        return logs, logs
+    power = relative**rho
+    power[power < 1e-290] = 0.0
+    return power, np.where(power > 0, relative ** (rho - 1), 0.0)

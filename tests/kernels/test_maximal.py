@@ -5,28 +5,25 @@ import pytest
 from brute import share
 
 from parallel_et.kernels.maximal import weighted_sums
+from parallel_et.models.maximal import powers
 from parallel_et.posterior.states import States
 
 
-@pytest.mark.parametrize("rho", [1.05, 2.0, 21.0, 1001.0, np.inf])
+@pytest.mark.parametrize("rho", [1.05, 2.0, 21.0, 23.9, 24.0, 101.0, 1001.0, np.inf])
 def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho):
     rng = np.random.default_rng(6)
     WT = rng.gamma(1.0, 3.0, (4, 8))
     WT[:, 0] = 0.0
     WT[:2, 1] = 0.0
     WT[:, 2] = 5.0
-    WT[:3, 3] = [1e-200, 2e-200, 1e-201]
-    relative = WT / np.where(WT.max(0) > 0, WT.max(0), 1.0)
-    finite = rho if np.isfinite(rho) else 1.0
+    WT[:3, 3] = [1e-9, 2e-9, 1e-10]
     states = States.up_to(4, 3)
     q = rng.dirichlet(np.ones(len(states)), 1).T.copy()
     Y = rng.normal(3, 2, (1, 8))
     numerator, denominator, alone = np.zeros((4, 8)), np.zeros((4, 8)), np.zeros(4)
     weighted_sums(
         Y,
-        relative,
-        relative**finite,
-        relative ** (finite - 1),
+        *powers(WT, rho),
         rho,
         q,
         np.empty((1, 0)),

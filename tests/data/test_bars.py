@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+from parallel_et.data.bars import Bars, BarsOptions, fields
+
+VARIANTS = {  # options, number of bars
+    "standard": ({}, 10),
+    "overlapping": ({"grid": 9, "width": 2, "probability": 2 / 16}, 16),
+    "eight by eight": ({"grid": 8, "probability": 0.25}, 16),
+    "of several widths": ({"width": [1, 1, 3], "probability": 1 / 3}, 6),
+    "short": ({"grid": 3, "length": 2, "probability": 1 / 6}, 12),
+    "half of them negative": ({"negative": 0.5}, 10),
+    "half of them rare": ({"probability": [0.05, 0.2] * 5}, 10),
+}
+
+
+def source(points=400, seed=3, **options):
+    return Bars(BarsOptions(points=points, **options), seed, None)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant_has_its_number_of_different_bars(name):
+    options, count = VARIANTS[name]
+    assert BarsOptions(points=1, **options).mistakes() == []
+    bars = fields(BarsOptions(points=1, **options))
+    assert len(np.unique(bars, axis=0)) == len(bars) == count
+    assert set(np.unique(np.abs(bars))) == {0.0, 10.0}
+    assert (bars.min(1) < 0).sum() == round(options.get("negative", 0) * count)
+
+
+def test_bars_add_up_or_hide_each_other():
+    for overlap, top in (("sum", 20.0), ("max", 10.0)):
+        Y = source(overlap=overlap, noise={"kind": "none"}).read(0, 400)
+        assert Y.max() == top
+
+
+def test_bars_appear_as_often_as_they_should():
+    N = 20_000
+    p = [0.05, 0.2] * 5
+    drawn = source(points=N, probability=p, noise={"kind": "none"})
+    counts = np.linalg.lstsq(drawn.fields.T, drawn.read(0, N).T, rcond=None)[0]
+    # the ten bars are dependent (all rows together equal all columns): compare what a pixel shows on average instead
+    shown = drawn.read(0, N).mean(0)
+    assert counts.shape == (10, N)
+    np.testing.assert_allclose(shown, drawn.fields.T @ p, atol=5 * 10 * np.sqrt(2 * 0.25 / N))
+
+
+@pytest.mark.parametrize("kind", ["gauss", "poisson", "none"])
+def test_noise_is_of_its_kind(kind):
+    clean = source(points=4000, noise={"kind": "none"}).read(0, 4000)
+    noisy = source(points=4000, noise={"kind": kind, "sigma": 2.0}).read(0, 4000)
+    error = noisy - clean
+    if kind == "none":
+        assert not error.any()
+    elif kind == "gauss":
+        assert error.std() == pytest.approx(2.0, rel=0.02)
+    else:
+        assert (noisy == np.round(noisy)).all()
+        assert not noisy[clean == 0].any()
+        assert error[clean == 10].var() == pytest.approx(10.0, rel=0.1)
+
+
+def test_patterns_with_few_bars_are_left_out():
+    Y = source(at_least=2, noise={"kind": "none"}).read(0, 400)
+    assert (Y.sum(1) >= 2 * 50).all()
+    assert not (source(at_least=0, noise={"kind": "none"}).read(0, 400).sum(1) >= 2 * 50).all()
+
+
+def test_rows_depend_on_the_seed_alone_however_they_are_read():
+    whole = source(points=1000, at_least=1).read(0, 1000)
+    parts = [source(points=1000, at_least=1).read(a, b) for a, b in ((0, 1), (1, 255), (255, 700), (700, 700), (700, 1000))]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    np.testing.assert_array_equal(source(points=300, at_least=1).read(0, 300), whole[:300])
+    assert not np.array_equal(source(points=1000, seed=4, at_least=1).read(0, 1000), whole)
+    np.testing.assert_array_equal(source(points=1000, seed=9).read(0, 9), Bars(BarsOptions(points=9, seed=9), 1, None).read(0, 9))

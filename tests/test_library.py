@@ -1,0 +1,44 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from launch import launch
+from problems import job_table, random_data, random_params
+
+from parallel_et import fit, load
+from parallel_et.errors import UserError
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def test_the_bars_example_runs_and_its_result_loads(tmp_path):
+    done = launch(None, EXAMPLES / "bars.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = load(tmp_path / "runs/example")
+    best = np.abs(result.W[:, :, None] - result.truth["W"][:, None, :]).mean(0).min(0)
+    assert (best < 1.0).all()
+    lines = [line for line in (EXAMPLES / "bars.py").read_text().splitlines() if line and not line.startswith('"""')]
+    assert len(lines) <= 10
+
+
+@pytest.mark.mpi
+def test_fit_takes_an_array_and_a_communicator_and_gives_the_same_on_all_ranks():
+    from mpi4py import MPI
+
+    params = random_params("linca", 6, 4, seed=1)
+    Y = random_data("linca", 90, params, seed=2)
+    table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
+    seen = []
+    together = fit(table, Y, comm=MPI.COMM_WORLD, watch=lambda params, knobs, info: seen.append(knobs.iteration))
+    alone = fit(table, Y, comm=MPI.COMM_SELF)
+    assert together.W.tobytes() == alone.W.tobytes()
+    assert seen == ([0, 1, 2] if MPI.COMM_WORLD.rank == 0 else [])
+
+
+@pytest.mark.mpi
+def test_bad_rows_in_an_array_are_an_error_on_all_ranks():
+    Y = np.ones((90, 3))
+    Y[77, 2] = np.nan
+    table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
+    with pytest.raises(UserError, match="data: row 77: expected finite numbers, found nan in column 2"):
+        fit(table, Y)

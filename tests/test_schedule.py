@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+from problems import job_table, problem_of
+from scipy.stats import binom
+
+from parallel_et.schedule import value_at
+
+
+@pytest.mark.parametrize(
+    "schedule, iteration, value",
+    [
+        (2.5, 7, 2.5),
+        ([[0.1, 13.0], [0.8, 1.0]], 0, 13.0),
+        ([[0.1, 13.0], [0.8, 1.0]], 10, 13.0),
+        ([[0.1, 13.0], [0.8, 1.0]], 45, 7.0),
+        ([[0.1, 13.0], [0.8, 1.0]], 80, 1.0),
+        ([[0.1, 13.0], [0.8, 1.0]], 99, 1.0),
+        ([[10, 13.0], [80, 1.0]], 45, 7.0),
+        ([[0, 4.0], [2, 2.0]], 1, 3.0),
+        ([[0, 4.0], [1, 2.0]], 50, 3.0),
+    ],
+)
+def test_a_schedule_is_linear_between_its_points_and_constant_outside(schedule, iteration, value):
+    assert value_at(schedule, iteration, 100) == pytest.approx(value)
+
+
+def plan_of(anneal, name="mca", N=500):
+    table = job_table({"name": name, "causes": 10, "pi": 0.2}, {"candidates": 5, "gamma": 3}, anneal)
+    return problem_of(table, np.random.default_rng(0).random((N, 6)))
+
+
+def test_the_cut_falls_to_its_share_of_the_points_with_few_causes():
+    plan, params = plan_of({"iterations": 100, "cut": {"schedule": [[0.5, 0.0], [0.9, 1.0]], "share": 0.9}})
+    expected = 0.9 * 500 * binom.cdf(3, 10, 0.2)
+    assert plan.plan.at(10, params).points == 500
+    assert plan.plan.at(70, params).points == round(500 - 0.5 * (500 - expected))
+    assert plan.plan.at(95, params).points == round(expected)
+
+
+def test_rho_follows_the_temperature_unless_the_job_sets_it():
+    plan, params = plan_of({"iterations": 10, "temperature": 1.05})
+    assert plan.plan.at(0, params).model["rho"] == pytest.approx(21.0)
+    plan, params = plan_of({"iterations": 10, "temperature": 1.0})
+    assert plan.plan.at(0, params).model["rho"] == np.inf
+    plan, params = plan_of({"iterations": 10, "temperature": 1.0, "rho": [[0, 2.0], [10, 12.0]]})
+    assert plan.plan.at(5, params).model["rho"] == 7.0
+
+
+def test_schedules_have_settled_when_the_last_of_them_has():
+    plan, _ = plan_of({"iterations": 50, "temperature": [[0.1, 3.0], [0.8, 1.0]], "noise": {"W": [[0, 0.1], [45, 0.0]]}})
+    assert [plan.plan.settled(t) for t in (39, 40, 44, 45)] == [False, False, False, True]

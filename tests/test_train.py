@@ -1,0 +1,138 @@
+"""The train command as its users see it."""
+
+import re
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from launch import launch, train
+
+DEMO = Path(__file__).parent.parent / "jobs" / "demo.toml"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    place = tmp_path_factory.mktemp("train")
+    done = train(2, DEMO, "--set", "run.snapshots=25", cwd=place)
+    assert done.returncode == 0, done.stderr
+    return place, done
+
+
+def test_it_tells_what_it_does_and_what_was_learned(finished):
+    place, done = finished
+    lines = done.stdout.splitlines()
+    assert lines[0] == "500 points of 25 dimensions, 10 causes, 26 states a point, on 2 ranks"
+    form = r"iteration \d+/100  T [\d.]+  free energy -[\d.]+  used \d+  sigma 2  pi 0.2  \S+ points/s  left \d:\d\d:\d\d"
+    assert re.fullmatch(form, lines[1])
+    assert re.fullmatch(form, lines[-4])
+    assert lines[-3].startswith("all 10 causes found")
+    assert lines[-2:] == ["picture of the fields: runs/demo/fields.png", "result: runs/demo/result.h5"]
+    assert done.stderr == ""
+
+
+def test_the_run_directory_holds_everything(finished):
+    place, done = finished
+    run = place / "runs/demo"
+    assert sorted(path.name for path in run.iterdir()) == ["fields.png", "job.toml", "log.txt", "result.h5"]
+    assert (run / "fields.png").read_bytes()[:4] == b"\x89PNG"
+    logged = [line.split("  ", 1)[1] for line in (run / "log.txt").read_text().splitlines()]
+    assert logged == done.stdout.splitlines()
+    with h5py.File(run / "result.h5") as file:
+        assert file["params/W"].shape == (25, 10)
+        assert file["params/W"].dtype == np.float64
+        assert file["truth/W"].shape == (25, 10)
+        assert file["history/free_energy"].shape == (100,)
+        for name in ("temperature", "points_used", "sigma", "pi", "seconds/expectation", "seconds/maximisation"):
+            assert file[f"history/{name}"].shape == (100,)
+        assert file["snapshots/W"].shape == (4, 25, 10)
+        assert file["snapshots/iteration"][()].tolist() == [25, 50, 75, 100]
+        np.testing.assert_array_equal(file["snapshots/W"][-1], file["params/W"][()])
+        assert file.attrs["job"] == (run / "job.toml").read_text()
+        for name in ("seed", "data fingerprint", "N", "D", "ranks", "version numpy", "mpi", "host", "commit", "start", "end"):
+            assert name in file.attrs
+
+
+def test_a_finished_run_is_left_alone(finished):
+    place, _ = finished
+    before = (place / "runs/demo/result.h5").read_bytes()
+    done = train(2, DEMO, "--set", "run.snapshots=25", cwd=place)
+    assert done.returncode == 0
+    assert done.stdout.startswith("runs/demo: this run is finished")
+    assert (place / "runs/demo/result.h5").read_bytes() == before
+
+
+def test_another_job_is_refused_with_the_keys_that_differ(finished):
+    place, _ = finished
+    done = train(2, DEMO, cwd=place)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "runs/demo: holds a run of another job; use another --output, or --fresh to start over",
+        "  run.snapshots: 25 there, 0 here",
+    ]
+
+
+def test_fresh_starts_over_and_keeps_the_old_run(finished):
+    place, _ = finished
+    short = ("--fresh", "--output", "again", "--set", "anneal.iterations=3", "--quiet")
+    for _ in range(3):
+        done = train(None, DEMO, *short, cwd=place)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert sorted(path.name for path in place.glob("again*")) == ["again", "again.old-1", "again.old-2"]
+    assert (place / "again.old-1/result.h5").exists()
+
+
+def test_an_unfinished_run_starts_again(finished):
+    place, _ = finished
+    assert train(None, DEMO, "--output", "torn", "--set", "anneal.iterations=3", cwd=place).returncode == 0
+    (place / "torn/result.h5").unlink()
+    done = train(None, DEMO, "--output", "torn", "--set", "anneal.iterations=3", cwd=place)
+    assert done.returncode == 0
+    assert "without a checkpoint; it starts from the beginning" in done.stdout
+    assert (place / "torn/result.h5").exists()
+
+
+def test_a_dry_run_checks_and_tells_and_writes_nothing(tmp_path):
+    done = train(3, DEMO, "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0
+    assert 'name = "linca"' in done.stdout
+    assert "a rank has at most 192 points in blocks of 32" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_with_other_files_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    done = train(None, DEMO, "--output", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"{tmp_path}: expected an empty directory or one of a run, found other files\n"
+
+
+def test_more_ranks_than_blocks_is_said(tmp_path):
+    done = train(3, DEMO, "--set", "data.points=20", "--set", "anneal.iterations=2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "on 3 ranks, 1 of them without points" in done.stdout
+
+
+def test_mostly_negative_data_are_warned_of_where_fields_cannot_be(tmp_path):
+    np.save(tmp_path / "d.npy", np.random.default_rng(1).normal(-5, 1, (50, 4)))
+    (tmp_path / "job.toml").write_text(
+        '[model]\nname = "nmf"\ncauses = 4\n[data]\nsource = "d.npy"\n[inference]\ncandidates = 3\ngamma = 2\n'
+        "[anneal]\niterations = 2\n"
+    )
+    done = train(None, "job.toml", cwd=tmp_path)
+    assert "warning: 100% of the data is negative, the fields of nmf cannot be" in done.stdout
+    done = train(None, "job.toml", "--set", "model.name=linca", "--fresh", cwd=tmp_path)
+    assert "warning" not in done.stdout
+
+
+def test_the_commands_are_listed_and_help_shows_an_example():
+    listed = launch(None, "-m", "parallel_et")
+    assert listed.returncode == 0
+    for name in ("train", "trials"):
+        assert name in listed.stdout
+        helped = launch(2, "-m", f"parallel_et.{name}", "--help")
+        assert helped.returncode == 0
+        assert helped.stdout.count("example:\n  mpirun -n") == 1
+    wrong = launch(2, "-m", "parallel_et", "trian")
+    assert wrong.returncode == 2
+    assert wrong.stderr == "parallel-et: expected train or trials, found trian\n"
