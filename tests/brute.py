@@ -70,11 +70,11 @@ def share(W, s, rho) -> np.ndarray:
 def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, rho, points, cut, learn, mstep="clamp"):
     """One EM iteration without noise: new W, sigma, pi, the mean evidence, and the evidence of all points."""
     states = [considered(name, W, y, count, gamma, singletons) for y in Y]
-    found = [posterior(name, W, sigma, pi, y, s, temperature) for y, s in zip(Y, states)]
+    found = [posterior(name, W, sigma, pi, y, s, temperature) for y, s in zip(Y, states, strict=True)]
     F = np.array([f for _, f in found])
     M = sorted(range(len(Y)), key=lambda n: (-F[n], n))[:points]
     H = W.shape[1]
-    triples = [(Y[n], s, q) for n in M for s, q in zip(states[n], found[n][0])]
+    triples = [(Y[n], s, q) for n in M for s, q in zip(states[n], found[n][0], strict=True)]
     new_W, new_sigma, new_pi = W, sigma, pi
     if "W" in learn and name == "mca":
         shares = [(y, q * share(W, s, rho)) for y, s, q in triples if s.any()]
@@ -100,6 +100,6 @@ def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, r
         if cut:
             few = [s for s in all_states(H) if s.sum() <= gamma]
             p = [pi ** s.sum() * (1 - pi) ** (H - s.sum()) for s in few]
-            A, B = sum(p), sum(s.sum() * x for s, x in zip(few, p))
+            A, B = sum(p), sum(s.sum() * x for s, x in zip(few, p, strict=True))
             new_pi = pi * A / B * active
     return new_W, new_sigma, new_pi, F.mean(), F

@@ -111,12 +111,21 @@ FILES = {
         ["job.toml", "--set", "data.source=no.h5:/rows"],
         "no.h5: expected an HDF5 file, found nothing there",
     ),
-    "no such dataset": (["job.toml", "--set", "data.source=d.h5:/row"], "d.h5: expected a dataset /row, found /W, /rows"),
-    "not HDF5": (["job.toml", "--set", "data.source=job.toml:/rows"], "job.toml: expected an HDF5 file, found something"),
+    "no such dataset": (
+        ["job.toml", "--set", "data.source=d.h5:/row"],
+        "d.h5: expected a dataset /row, found /W, /rows",
+    ),
+    "not HDF5": (
+        ["job.toml", "--set", "data.source=job.toml:/rows"],
+        "job.toml: expected an HDF5 file, found something",
+    ),
     "not .npy": (["job.toml", "--set", "data.source=bad.npy"], "bad.npy: expected a .npy file, found something else"),
     "no points": (["job.toml", "--set", "data.source=empty.npy"], "empty.npy: expected points x dimensions, found the"),
     "words": (["job.toml", "--set", "data.source=words.npy"], "words.npy: expected numbers, found <U3"),
-    "too many points": (["job.toml", "--set", "data.points=99"], "data.points: expected at most the 30 rows of d.h5:/rows"),
+    "too many points": (
+        ["job.toml", "--set", "data.points=99"],
+        "data.points: expected at most the 30 rows of d.h5:/rows",
+    ),
     "init of the wrong shape": (
         ["job.toml", "--set", "model.init.W.file=d.h5"],
         "d.h5: W: expected the shape (4, 5) (dimensions x causes), found (4, 3)",

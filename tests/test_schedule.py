@@ -47,5 +47,7 @@ def test_rho_follows_the_temperature_unless_the_job_sets_it():
 
 
 def test_schedules_have_settled_when_the_last_of_them_has():
-    plan, _ = plan_of({"iterations": 50, "temperature": [[0.1, 3.0], [0.8, 1.0]], "noise": {"W": [[0, 0.1], [45, 0.0]]}})
+    plan, _ = plan_of(
+        {"iterations": 50, "temperature": [[0.1, 3.0], [0.8, 1.0]], "noise": {"W": [[0, 0.1], [45, 0.0]]}}
+    )
     assert [plan.plan.settled(t) for t in (39, 40, 44, 45)] == [False, False, False, True]

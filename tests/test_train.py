@@ -20,10 +20,12 @@ def finished(tmp_path_factory):
 
 
 def test_it_tells_what_it_does_and_what_was_learned(finished):
-    place, done = finished
+    _, done = finished
     lines = done.stdout.splitlines()
     assert lines[0] == "500 points of 25 dimensions, 10 causes, 26 states a point, on 2 ranks"
-    form = r"iteration \d+/100  T [\d.]+  free energy -[\d.]+  used \d+  sigma 2  pi 0.2  \S+ points/s  left \d:\d\d:\d\d"
+    form = (
+        r"iteration \d+/100  T [\d.]+  free energy -[\d.]+  used \d+  sigma 2  pi 0.2  \S+ points/s  left \d:\d\d:\d\d"
+    )
     assert re.fullmatch(form, lines[1])
     assert re.fullmatch(form, lines[-4])
     assert lines[-3].startswith("all 10 causes found")
@@ -49,7 +51,19 @@ def test_the_run_directory_holds_everything(finished):
         assert file["snapshots/iteration"][()].tolist() == [25, 50, 75, 100]
         np.testing.assert_array_equal(file["snapshots/W"][-1], file["params/W"][()])
         assert file.attrs["job"] == (run / "job.toml").read_text()
-        for name in ("seed", "data fingerprint", "N", "D", "ranks", "version numpy", "mpi", "host", "commit", "start", "end"):
+        for name in (
+            "seed",
+            "data fingerprint",
+            "N",
+            "D",
+            "ranks",
+            "version numpy",
+            "mpi",
+            "host",
+            "commit",
+            "start",
+            "end",
+        ):
             assert name in file.attrs
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
-from scipy.stats import binomtest
 
 from parallel_et.commands import Parser
 from parallel_et.errors import UserError
@@ -83,16 +82,25 @@ def trial(args: argparse.Namespace, seed: int, ranks: Ranks) -> Trial:
 def table(name: str, trials: list[Trial]) -> str:
     """What to tell of all trials."""
     complete = [t for t in trials if t.found == t.causes]
-    share = binomtest(len(complete), len(trials)).proportion_ci(method="wilson")
+    low, high = wilson(len(complete), len(trials))
     missed = ", ".join(f"seed {t.seed}: {t.found}" for t in trials if t.found < t.causes)
     errors = np.array([t.mae for t in complete])
     lines = [
         f"{name}: seeds {trials[0].seed} to {trials[-1].seed}",
         f"all {trials[0].causes} causes found in {len(complete)} of {len(trials)} trials"
-        f" ({len(complete) / len(trials):.0%}, 95 % interval {share.low:.0%} to {share.high:.0%})",
+        f" ({len(complete) / len(trials):.0%}, 95 % interval {low:.0%} to {high:.0%})",
         f"causes found on average: {np.mean([t.found for t in trials]):.2f}" + (f" ({missed})" if missed else ""),
         f"seconds a trial: {np.mean([t.seconds for t in trials]):.2f}",
     ]
     if len(errors):
-        lines.insert(3, f"mean absolute error where all were found: mean {errors.mean():.3f}, largest {errors.max():.3f}")
+        lines.insert(
+            3, f"mean absolute error where all were found: mean {errors.mean():.3f}, largest {errors.max():.3f}"
+        )
     return "\n".join(lines)
+
+
+def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval for the probability behind a count, 95 % by default."""
+    p, slack = successes / trials, z * z / trials
+    middle, half = p + slack / 2, z * np.sqrt(p * (1 - p) / trials + slack / (4 * trials))
+    return max(0.0, (middle - half) / (1 + slack)), min(1.0, (middle + half) / (1 + slack))

@@ -80,4 +80,6 @@ class FileRows(Source):
             with self._open() as table:
                 return np.array(table[first:last], self.dtype, order="C").reshape(last - first, self.dims)
         except OSError as error:
-            raise UserError(f"{self.name}: rows {first} to {last - 1}: expected numbers, found damage ({error})") from None
+            raise UserError(
+                f"{self.name}: rows {first} to {last - 1}: expected numbers, found damage ({error})"
+            ) from None

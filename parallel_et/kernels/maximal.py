@@ -5,6 +5,7 @@ import numpy as np
 from parallel_et.kernels import NEGLIGIBLE, kernel, reducing
 from parallel_et.kernels.math import exp, log
 
+TINY = 1e-300
 STEEP = 24.0
 """From this rho on the powers of small fields would underflow, and shares are computed from logarithms."""
 
@@ -38,13 +39,15 @@ def square_errors(Y, WT, candidates, size, last, out):
     "void(float64[:,::1], float64[:,::1], float64[:,::1], float64, float64[:,::1], float64[:,::1], int32[:,::1], "
     "boolean[::1], int32[::1], int32[:,::1], float64[:,::1], float64[:,::1], float64[::1])"
 )
-def weighted_sums(Y, power, lower, rho, states, singletons, candidates, used, size, members, numerator, denominator, alone):
+def weighted_sums(
+    Y, power, lower, rho, states, singletons, candidates, used, size, members, numerator, denominator, alone
+):
     """Sums over the used points of <A_dh> y_d and <A_dh> (ET eq. 30), A^rho of eq. 36, which is 1 for a single cause.
 
     Y (n, D); power and lower (H, D): W^rho and W^(rho - 1), relative to the largest field of a dimension, or from
     rho = STEEP on log W in both; states (K, n), singletons (n, H) or (n, 0), candidates (n, H'), used (n,),
-    members (K, gamma). numerator and denominator (H, D) and alone (H,) are added to; alone is the part of the denominator
-    that is the same in all dimensions. Active fields that are all zero share a dimension evenly.
+    members (K, gamma). numerator and denominator (H, D) and alone (H,) are added to; alone is the part of the
+    denominator that is the same in all dimensions. Active fields that are all zero share a dimension evenly.
     Costs |s| D operations and D powers a state of two and more causes, if its weight is not negligible.
     """
     N, D = Y.shape
@@ -53,6 +56,7 @@ def weighted_sums(Y, power, lower, rho, states, singletons, candidates, used, si
     single = np.empty(C)
     causes = np.empty(members.shape[1], np.int32)
     total = np.empty(D)
+    tied = np.empty(D)
     for n in range(N):
         if not used[n]:
             continue
@@ -73,16 +77,16 @@ def weighted_sums(Y, power, lower, rho, states, singletons, candidates, used, si
                 even = q * exp(exponent * log(float(count)))
                 total[:] = 0.0
                 for a in range(count):
+                    field = power[causes[a]]
                     for d in range(D):
-                        total[d] += power[causes[a], d]
+                        total[d] += field[d]
                 for d in range(D):
-                    tie = total[d] == 0.0
-                    factor = q * exp(exponent * log(1.0 if tie else total[d]))
-                    total[d] = -even if tie else factor
+                    tied[d] = even if total[d] == 0.0 else 0.0
+                    total[d] = q * exp(exponent * log(max(total[d], TINY)))
                 for a in range(count):
+                    field, part = lower[causes[a]], share[members[k, a]]
                     for d in range(D):
-                        factor = total[d]
-                        share[members[k, a], d] += -factor if factor < 0.0 else lower[causes[a], d] * factor
+                        part[d] += field[d] * total[d] + tied[d]
             elif np.isinf(rho):
                 for d in range(D):
                     top = -np.inf

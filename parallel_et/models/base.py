@@ -3,11 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import comb
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
-from scipy.stats import binom
 
 from parallel_et.kernels import select
 from parallel_et.posterior.states import Posterior, States
@@ -169,7 +169,7 @@ class Model(ABC):
 
     def expected_share(self, params: Params, gamma: int) -> float:
         """Share of the points that the prior expects to have at most ``gamma`` active causes (ET eq. 23)."""
-        return float(binom.cdf(gamma, self.H, float(params.pi)))
+        return float(activity(float(params.pi), self.H, gamma).sum())
 
     def generate(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw ``count`` points from the model; returns y (n, D) and s (n, H)."""
@@ -196,9 +196,8 @@ class GaussModel(Model):
             return params
         new = active / points / self.H
         if knobs.cut > 0:
-            g = np.arange(gamma + 1)
-            p = binom.pmf(g, self.H, float(params.pi))
-            new = float(params.pi) * p.sum() / (g * p).sum() * active / points
+            p = activity(float(params.pi), self.H, gamma)
+            new = float(params.pi) * p.sum() / (np.arange(gamma + 1) * p).sum() * active / points
         return replace(params, pi=np.array(np.clip(new, 1e-9, 1 - 1e-9)))
 
     def learn_sigma(self, params: Params, error: float, points: float, summary: Summary) -> Params:
@@ -211,6 +210,11 @@ class GaussModel(Model):
     def sigma_floor(self, summary: Summary) -> float:
         """Below this the squared errors are rounding errors of |y|^2."""
         return 1e-6 * np.sqrt(self.D) * summary.largest or 1e-6
+
+
+def activity(pi: float, causes: int, gamma: int) -> np.ndarray:
+    """Prior probability of g = 0, ..., gamma active causes, (gamma + 1,)."""
+    return np.array([comb(causes, g) * pi**g * (1 - pi) ** (causes - g) for g in range(gamma + 1)])
 
 
 def block_norms(Y: np.ndarray) -> np.ndarray:

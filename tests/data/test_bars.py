@@ -68,8 +68,12 @@ def test_patterns_with_few_bars_are_left_out():
 
 def test_rows_depend_on_the_seed_alone_however_they_are_read():
     whole = source(points=1000, at_least=1).read(0, 1000)
-    parts = [source(points=1000, at_least=1).read(a, b) for a, b in ((0, 1), (1, 255), (255, 700), (700, 700), (700, 1000))]
+    parts = [
+        source(points=1000, at_least=1).read(a, b) for a, b in ((0, 1), (1, 255), (255, 700), (700, 700), (700, 1000))
+    ]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     np.testing.assert_array_equal(source(points=300, at_least=1).read(0, 300), whole[:300])
     assert not np.array_equal(source(points=1000, seed=4, at_least=1).read(0, 1000), whole)
-    np.testing.assert_array_equal(source(points=1000, seed=9).read(0, 9), Bars(BarsOptions(points=9, seed=9), 1, None).read(0, 9))
+    np.testing.assert_array_equal(
+        source(points=1000, seed=9).read(0, 9), Bars(BarsOptions(points=9, seed=9), 1, None).read(0, 9)
+    )
