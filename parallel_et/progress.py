@@ -1,5 +1,6 @@
-"""How a run tells of itself: a bar on a terminal, now and then a line in a batch log."""
+"""How a run tells of itself: a bar on a terminal, now and then a line in a batch log; only the root speaks."""
 
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -8,44 +9,66 @@ from parallel_et.em import Info
 from parallel_et.models.base import Knobs, Params
 
 EVERY = 5.0
-"""Seconds between two lines where the output is not a terminal."""
+"""Seconds between two lines of progress."""
 
 
-class Progress:
-    """Called after every iteration; silent except on the root."""
+class Reporter:
+    """Prints, and keeps a log of what was said; called after every iteration it shows the progress."""
 
-    def __init__(self, points: int, iterations: int, say: Callable[[str], None], quiet: bool) -> None:
-        self.points, self.iterations, self.say = points, iterations, say
-        self.bar = not quiet and sys.stdout.isatty()
-        self.begun = self.said = time.monotonic()
+    def __init__(self, is_root: bool, quiet: bool) -> None:
+        self.prints = is_root and not quiet
+        self.bar = self.prints and sys.stdout.isatty()
+        self.is_root = is_root
+        self.unwritten: list[str] = []
+        self.write: Callable[[str], None] = self.unwritten.append
+        self.drawn = False
         self.unused = 0
+
+    def log_to(self, write: Callable[[str], None]) -> None:
+        """Log with ``write`` from now on, beginning with what was said before."""
+        self.write = write
+        for line in self.unwritten:
+            write(line)
+
+    def say(self, line: str) -> None:
+        """Print a line and log it."""
+        self._print(line)
+        if self.is_root:
+            self.write(line)
+
+    def begin(self, points: int, iterations: int) -> None:
+        """Training begins."""
+        self.points, self.iterations = points, iterations
+        self.begun = self.said = time.monotonic()
 
     def __call__(self, params: Params, knobs: Knobs, info: Info) -> None:
         now, done = time.monotonic(), knobs.iteration + 1
-        if info.unused.sum() > self.unused:
-            self.say(
-                f"iteration {done}: {int(info.unused.sum())} of {len(info.unused)} causes unused, their fields kept"
-            )
-        self.unused = int(info.unused.sum())
-        last = done == self.iterations
-        rate = done / (now - self.begun) if now > self.begun else 0.0
-        left = (self.iterations - done) / rate if rate else 0.0
+        unused = int(info.unused.sum())
+        if unused > self.unused:
+            self.say(f"iteration {done}: {unused} of {len(info.unused)} causes are unused, their fields are kept")
+        self.unused = unused
+        rate = done / max(now - self.begun, 1e-9)
+        left = f"left {clock((self.iterations - done) / rate)}"
         line = (
             f"iteration {done}/{self.iterations}  T {knobs.temperature:.3g}  free energy {info.free_energy:.5g}  "
             f"used {info.points_used}  sigma {float(params.sigma):.4g}  pi {float(params.pi):.4g}  "
-            f"{rate * self.points:.3g} points/s  left {clock(left)}"
+            f"{rate * self.points:.3g} points/s"
         )
-        if self.bar:
-            filled = 24 * done // self.iterations
-            print(f"\r\033[K{'█' * filled}{'░' * (24 - filled)} {line}", end="\n" if last else "", flush=True)
-        elif now - self.said >= EVERY or last or done == 1:
-            self.say(line)
+        if now - self.said >= EVERY or done in (1, self.iterations):
             self.said = now
-
-    def leave(self) -> None:
-        """End the line of the bar, where a run ended early."""
+            self.write(f"{line}  {left}")
+            if not self.bar:
+                self._print(f"{line}  {left}")
         if self.bar:
-            print(flush=True)
+            width = shutil.get_terminal_size().columns - 1
+            bar = ("█" * (12 * done // self.iterations)).ljust(12, "░")
+            print(f"\r\033[K{f'{bar} {left}  {line}'[:width]}", end="", flush=True)
+            self.drawn = True
+
+    def _print(self, line: str) -> None:
+        if self.prints:
+            print(f"\n{line}" if self.drawn else line, flush=True)
+            self.drawn = False
 
 
 def clock(seconds: float) -> str:

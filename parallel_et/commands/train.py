@@ -9,11 +9,12 @@ from parallel_et.commands import Parser
 from parallel_et.em import Problem
 from parallel_et.errors import UserError
 from parallel_et.io.directory import RunDirectory
+from parallel_et.io.result import Result
 from parallel_et.job import Job, differing_keys, read_job
 from parallel_et.measure import recovery
 from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.progress import Progress
+from parallel_et.progress import Reporter
 from parallel_et.run import run
 from parallel_et.setup import open_source, set_up
 
@@ -41,62 +42,53 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     args = ranks.from_root(lambda: arguments(argv))
     job = ranks.from_root(lambda: read_job(args.job, args.set))
     directory = RunDirectory(args.output or f"runs/{job.name}")
-    logged: list[str] = []
-    storing = False
-
-    def say(line: str) -> None:
-        if ranks.is_root:
-            if not args.quiet:
-                print(line, flush=True)
-            directory.note(line) if storing else logged.append(line)
-
+    report = Reporter(ranks.is_root, args.quiet)
     if not args.dry_run and not args.fresh:
         note = ranks.from_root(lambda: earlier_run(directory, job))
         if note is not None:
-            say(note)
-            if directory.finished:
+            report.say(note)
+            if ranks.from_root(lambda: directory.finished):
                 return 0
-    warning = ranks.limit_threads()
-    if warning is not None:
-        say(f"warning: {warning}")
+    if crowded := ranks.limit_threads():
+        report.say(f"warning: {crowded}")
 
     with ranks.together():
         source = open_source(job)
     problem, params, fingerprint = set_up(job, source, ranks)
-    say(describe(problem, ranks))
+    report.say(describe(problem, ranks))
     if problem.summary.negative > 0.5 and not np.any(params.W < 0):
-        say(
-            f"warning: {problem.summary.negative:.0%} of the data is negative, the fields of {job.model.name} cannot be"
-        )
+        share = f"{problem.summary.negative:.0%}"
+        report.say(f"warning: {share} of the data is negative, the fields of {job.model.name} cannot be")
     if args.dry_run:
-        if ranks.is_root:
-            print(f"{job.toml()}\n{expected_work(problem, ranks)}\nthe run would go to {directory.path}", flush=True)
+        report.say(f"{job.toml()}\n{expected_work(problem, ranks)}\nthe run would go to {directory.path}")
         return 0
 
     aside = ranks.from_root(lambda: begin(directory, job, args.fresh))
-    storing = True
-    for line in logged:
-        if ranks.is_root:
-            directory.note(line)
+    report.log_to(directory.note)
     if aside is not None:
-        say(f"what was there is kept in {aside}")
-
-    progress = Progress(source.points, job.anneal.iterations, say, args.quiet)
-    result = run(job, problem, params, ranks, source.truth(), {"data fingerprint": fingerprint}, progress)
+        report.say(f"what was there is kept in {aside}")
+    report.begin(source.points, job.anneal.iterations)
+    result = run(job, problem, params, ranks, source.truth(), {"data fingerprint": fingerprint}, report)
     if ranks.is_root:
         directory.finish(result)
-        learned = Params(**result.params)
-        if "W" in result.truth:
-            say(str(recovery(problem.model, problem.scheme, learned, result.truth["W"])))
-        if job.run.picture:
-            from parallel_et.picture import draw_fields  # matplotlib takes its time to load
-
-            draw_fields(
-                learned.W, source.shape, directory.path / "fields.png", f"{job.name}: {learned.W.shape[1]} fields"
-            )
-            say(f"picture of the fields: {directory.path / 'fields.png'}")
-        say(f"result: {directory.result}")
+        conclude(result, problem, job, source.shape, directory, report)
     return 0
+
+
+def conclude(
+    result: Result, problem: Problem, job: Job, shape: tuple[int, ...], directory: RunDirectory, report: Reporter
+) -> None:
+    """Tell what was learned and where it lies."""
+    learned = Params(**result.params)
+    if "W" in result.truth:
+        report.say(str(recovery(problem.model, problem.scheme, learned, result.truth["W"])))
+    if job.run.picture:
+        from parallel_et.picture import draw_fields  # matplotlib takes its time to load
+
+        picture = directory.path / "fields.png"
+        draw_fields(learned.W, shape, picture, f"{job.name}: {learned.W.shape[1]} fields")
+        report.say(f"picture of the fields: {picture}")
+    report.say(f"result: {directory.result}")
 
 
 def earlier_run(directory: RunDirectory, job: Job) -> str | None:
