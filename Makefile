@@ -22,7 +22,8 @@ venv: .venv/ready
 	@touch $@
 
 demo: venv
-	@mpirun -n 2 python -m parallel_et.train jobs/demo.toml --fresh
+	@rm -rf runs/demo
+	@mpirun -n 2 python -m parallel_et.train jobs/demo.toml
 
 test: venv
 	python -m pytest -m "not mpi"

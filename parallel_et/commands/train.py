@@ -3,8 +3,6 @@
 import argparse
 from collections.abc import Sequence
 
-import numpy as np
-
 from parallel_et.commands import Parser
 from parallel_et.em import Problem
 from parallel_et.errors import UserError
@@ -56,7 +54,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         source = open_source(job)
     problem, params, fingerprint = set_up(job, source, ranks)
     report.say(describe(problem, ranks))
-    if problem.summary.negative > 0.5 and not np.any(params.W < 0):
+    if problem.summary.negative > 0.5 and problem.model.nonnegative:
         share = f"{problem.summary.negative:.0%}"
         report.say(f"warning: {share} of the data is negative, the fields of {job.model.name} cannot be")
     if args.dry_run:

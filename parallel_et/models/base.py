@@ -91,6 +91,8 @@ class Model(ABC):
     aliases: ClassVar[tuple[str, ...]] = ()
     knobs: ClassVar[Mapping[str, Callable[[float], float]]] = {}
     """Names of the model's own schedules, each with its value at a temperature where the job has none."""
+    nonnegative: ClassVar[bool] = False
+    """Whether the fields must not be negative."""
     noisy: ClassVar[tuple[str, ...]] = ("W",)
     """Parameters to which a job may add noise."""
     stages: tuple[str, ...] = ("all",)
@@ -155,7 +157,7 @@ class Model(ABC):
 
     def constrain(self, params: Params) -> Params:
         """The nearest allowed parameters."""
-        return params
+        return replace(params, W=np.maximum(params.W, 0.0)) if self.nonnegative else params
 
     def initial(self, rng: np.random.Generator, summary: Summary, given: Mapping[str, np.ndarray]) -> Params:
         """Parameters to begin with; ``given`` ones are taken as they are."""

@@ -41,16 +41,17 @@ class Seen:
 class MaximalModel(GaussModel):
     """Non-negative fields of which the largest counts; the joint has the true maximum, the M-step a soft one."""
 
+    nonnegative = True
+
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
         self.stages = ("W", "sigma") if "sigma" in options.learn else ("W",)
 
     def initial_fields(self, summary: Summary) -> tuple[float, float]:
-        mean = max(summary.mean, summary.rms / 3) or 1.0
+        # as bright as the sum of the active causes would be: fields do not add up here
+        active = max(1.0, min(2.0, self.H * self.options.pi))
+        mean = active * max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
-
-    def constrain(self, params: Params) -> Params:
-        return replace(params, W=np.maximum(params.W, 0.0))
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         empty, odds = self.log_prior(params)

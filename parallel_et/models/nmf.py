@@ -1,13 +1,12 @@
 """Non-negative matrix factorisation with binary causes (ET sec. 4.1, App. D)."""
 
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from parallel_et.kernels import select
-from parallel_et.models.base import ModelOptions, Params, Summary
+from parallel_et.models.base import ModelOptions, Summary
 from parallel_et.models.linear import LinearModel, Ready, Seen, solve_fields
 
 
@@ -26,6 +25,7 @@ class NMF(LinearModel):
     """
 
     Options = NMFOptions
+    nonnegative = True
     steps = 20
 
     def initial_fields(self, summary: Summary) -> tuple[float, float]:
@@ -36,9 +36,6 @@ class NMF(LinearModel):
         scores = np.empty_like(seen.product)
         select.overshoot(seen.Y, ready.WT, scores)
         return scores
-
-    def constrain(self, params: Params) -> Params:
-        return replace(params, W=np.maximum(params.W, 0.0))
 
     def new_fields(self, W: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> np.ndarray:
         if self.options.mstep == "clamp":

@@ -98,10 +98,6 @@ class Ranks:
         if text is not None:
             raise UserError(text)
 
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-        self.comm.Barrier()
-
     def import_in_turn(self, name: str) -> ModuleType:
         """Import on the root, then on one rank a node, then on the rest: each finds what those before compiled."""
         import_module("numba")  # the slow part needs no order
@@ -123,11 +119,6 @@ class Ranks:
         here, cores = node.size, os.cpu_count() or 1
         node.Free()
         return f"{here} ranks share the {cores} cores of a node" if here > cores else None
-
-
-def single() -> Ranks:
-    """This process alone, whatever else runs beside it."""
-    return Ranks(MPI.COMM_SELF)
 
 
 def split(ranks: Ranks, groups: int) -> tuple[Ranks, int]:
