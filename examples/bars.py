@@ -9,4 +9,5 @@ job = {
     "anneal": {"iterations": 100, "temperature": [[0.1, 13.0], [0.8, 1.05]], "noise": {"W": 0.05}},
 }
 result = fit(job, output="runs/example")
-print(result.W.T.reshape(10, 5, 5).round().astype(int))
+if result.history:  # only the root has it
+    print(result.W.T.reshape(10, 5, 5).round().astype(int))

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import ge
 from time import perf_counter
 from typing import Any
 
@@ -52,7 +51,7 @@ def train(problem: Problem, ranks: Ranks, params: Params, watch: Callable[[Param
         watch(params, knobs, info)
         if stop := plan.anneal.stop:
             calm = calm + 1 if plan.settled(iteration) and info.change < stop.change else 0
-            if ranks.from_root(partial(ge, calm, stop.iterations)):
+            if ranks.of_root(calm >= stop.iterations):
                 break
     return params
 
@@ -89,6 +88,8 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
                 unused = model.usage(sums) <= UNUSED * N
             if stage == model.stages[-1]:
                 new = add_noise(model, new, knobs, problem.seed)
+            if not all(np.isfinite(value).all() for value in vars(new).values()):
+                raise ArithmeticError(f"iteration {knobs.iteration}: the M-step gave parameters that are not finite")
         new = ranks.share(new)
         maximising += perf_counter() - reduced
 

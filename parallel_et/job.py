@@ -4,7 +4,8 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import tomli_w
 from pydantic import Field, ValidationError
@@ -21,7 +22,9 @@ class FileOptions(Section):
 
     source: str = Field(description='"file.h5:/dataset", "file.npy", or the name of a generator')
     points: int | None = Field(None, ge=1, description="use only so many rows, from the first")
-    shape: list[int] | None = Field(None, description="shape of a point for pictures, by default that of the file")
+    shape: list[Annotated[int, Field(ge=1)]] | None = Field(
+        None, min_length=1, description="shape of a point for pictures, by default that of the file"
+    )
 
     def mistakes(self) -> list[tuple[str, str, object]]:
         """What does not fit together: nothing, as far as the job file can tell."""
@@ -60,24 +63,36 @@ class Job:
         return tomli_w.dumps(self.resolved())
 
 
+LIMITS = {
+    "greater_than": ("above {:g}", "gt"),
+    "greater_than_equal": ("of {:g} or more", "ge"),
+    "less_than": ("below {:g}", "lt"),
+    "less_than_equal": ("of {:g} or less", "le"),
+}
 SECTIONS = ("model", "data", "inference", "anneal", "run")
 
 
-def read_job(path: str, settings: Iterable[str] = ()) -> Job:
-    """The job of a file, with ``section.key=value`` settings from the command line."""
+def read_job(
+    job: str | Mapping[str, Any], settings: Iterable[str] = (), instead: Mapping[str, Any] | None = None
+) -> Job:
+    """The job of a file or of nested tables, with ``section.key=value`` settings, and with another [data] if given."""
+    table, name, where = (dict(job), "job", "job") if isinstance(job, Mapping) else _load(job)
+    for setting in settings:
+        _set(table, setting)
+    return check_job(table if instead is None else {**table, "data": instead}, name, where)
+
+
+def _load(path: str) -> tuple[dict[str, Any], str, str]:
     try:
         with open(path, "rb") as file:
             table = tomllib.load(file)
     except FileNotFoundError:
         raise UserError(f"{path}: expected a job file, found nothing there") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: expected a job file, found something else ({error})") from None
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: expected TOML, found a mistake: {error}") from None
-    for setting in settings:
-        _set(table, setting)
-    stem = path.replace("\\", "/").rsplit("/", 1)[-1]
-    return check_job(table, stem.removesuffix(".toml"), path)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: expected a job file, found something else ({error})") from None
+    return table, Path(path).name.removesuffix(".toml"), str(path)
 
 
 def _set(table: dict[str, Any], setting: str) -> None:
@@ -122,7 +137,8 @@ def check_job(table: Mapping[str, Any], name: str = "job", where: str = "job") -
         for key, expected, found in parts["data"].mistakes():
             wrong(f"data.{key}", expected, found)
     if "inference" in parts:
-        causes = parts["model"].causes if "model" in parts else None
+        given = tables["model"].get("causes")
+        causes = given if type(given) is int and given > 0 else None
         for key, expected, found in parts["inference"].mistakes(causes):
             wrong(f"inference.{key}", expected, found)
     if lines:
@@ -135,11 +151,11 @@ def _kinds(tables: Mapping[str, Mapping[str, Any]], wrong: Any) -> dict[str, typ
     kinds: dict[str, type[Section]] = {"run": Run}
     name = tables["model"].get("name")
     if isinstance(name, str) and name in models.known():
-        model = models.known()[name]
-        kinds["model"] = model.Options
-        kinds["anneal"] = keys_for(model)
+        kinds |= _model_kinds(models.known()[name])
     else:
         wrong("model.name", " or ".join(sorted(models.known())), name)
+        meant = get_close_matches(str(name), models.known(), 1)
+        kinds |= _model_kinds(models.known()[meant[0]]) if meant else {}
     scheme = tables["inference"].get("scheme", "et")
     if isinstance(scheme, str) and scheme in posterior.known():
         kinds["inference"] = posterior.known()[scheme].Options
@@ -156,6 +172,10 @@ def _kinds(tables: Mapping[str, Mapping[str, Any]], wrong: Any) -> dict[str, typ
     return kinds
 
 
+def _model_kinds(model: type[models.Model]) -> dict[str, type[Section]]:
+    return {"model": model.Options, "anneal": keys_for(model)}
+
+
 def _line(where: str, mistake: Any, kind: type[Section]) -> str:
     path = [part for part in mistake["loc"] if not str(part).startswith(CHOICE)]
     place = ".".join(map(str, [where, *path]))
@@ -163,9 +183,11 @@ def _line(where: str, mistake: Any, kind: type[Section]) -> str:
         return f"{place}: unknown key{_nearest(str(path[-1]), _keys(kind, mistake['loc'][:-1]))}"
     if mistake["type"] == "missing":
         return f"{place}: expected a value, found none"
+    if mistake["type"] in LIMITS:
+        words, limit = LIMITS[mistake["type"]]
+        return f"{place}: expected a value {words.format(mistake['ctx'][limit])}, found {_show(mistake['input'])}"
     expected = mistake["msg"].removeprefix("Input should be ").replace("a valid integer", "an integer")
-    expected = expected.replace("a valid ", "a ").replace("dictionary or instance of ", "table for ")
-    expected = f"a value {expected}" if expected.startswith(("less", "greater")) else expected
+    expected = "a table" if mistake["type"] == "model_type" else expected.replace("a valid ", "a ")
     return f"{place}: expected {expected}, found {_show(mistake['input'])}"
 
 

@@ -41,7 +41,7 @@ class Recovery:
 def recovery(model: Model, scheme: Any, params: Params, causes: np.ndarray) -> Recovery:
     """Show each cause (D, b) alone and without noise: the unit most probable to be active alone represents it."""
     Y = np.ascontiguousarray(causes.T, np.float64)
-    knobs = Knobs(0, 1.0, 0.0, len(Y), {}, {name: rule(1.0) for name, rule in model.knobs.items()})
+    knobs = Knobs(0, 1.0, 0.0, len(Y), {}, {name: knob.rule(1.0) for name, knob in model.knobs.items()})
     posterior = scheme.infer(model, model.prepare(params, knobs), Y, 1.0)
     alone = np.zeros((len(Y), model.H))
     if posterior.singletons.size:

@@ -2,19 +2,22 @@
 
 import platform
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from parallel_et.em import Info, Problem, train
+from parallel_et.io.directory import RunDirectory
 from parallel_et.io.result import Result
-from parallel_et.job import Job
+from parallel_et.job import Job, read_job
 from parallel_et.models.base import Knobs, Params
 from parallel_et.parallel.ranks import Ranks, library_version
+from parallel_et.setup import ArrayRows, open_source, set_up
 
 PACKAGES = ("parallel_et", "numpy", "scipy", "numba", "mpi4py", "h5py")
 
@@ -36,7 +39,7 @@ class History:
             "sigma": params.sigma,
             "pi": params.pi,
             **knobs.model,
-            **{f"seconds/{phase}": spent for phase, spent in info.seconds.items()},
+            **{f"seconds_{phase}": spent for phase, spent in info.seconds.items()},
         }
         for name, value in row.items():
             self.values[name].append(float(value))
@@ -87,6 +90,25 @@ def run(
     }
     snapshots = {name: np.array(values) for name, values in history.snapshots.items()}
     return Result(dict(vars(params)), history.arrays(), snapshots, truth, about)
+
+
+def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | None, watch: Any) -> Result:
+    """What ``parallel_et.fit`` does once its kernels are there."""
+    instead = None if data is None else {"source": "array:data"}
+    with threadpool_limits(1):
+        checked = ranks.from_root(lambda: read_job(job, instead=instead))
+        directory = None if output is None else RunDirectory(output)
+        if directory is not None:
+            ranks.from_root(directory.check_place)
+            ranks.from_root(directory.check_free)
+        with ranks.together():
+            source = open_source(checked) if data is None else ArrayRows(data)
+        problem, params, fingerprint = set_up(checked, source, ranks)
+        result = run(checked, problem, params, ranks, source.truth(), {"data fingerprint": fingerprint}, watch)
+    if directory is not None and ranks.is_root:
+        directory.begin(checked.toml())
+        directory.finish(result)
+    return result
 
 
 def installed(package: str) -> str:

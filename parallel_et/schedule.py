@@ -42,9 +42,6 @@ def _within(low: float, high: float, words: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-Schedule = Annotated[Any, BeforeValidator(_check_schedule)]
-"""A number, or points [position, value], linear between and constant outside."""
-
 Temperature = Annotated[Any, _within(1e-3, 1e9, "a schedule with temperatures above 0")]
 Share = Annotated[Any, _within(0.0, 1.0, "a schedule with values from 0 (no cut) to 1 (the full cut)")]
 Spread = Annotated[Any, _within(0.0, 1e300, "a schedule with standard deviations of 0 or more")]
@@ -81,7 +78,10 @@ def keys_for(model: type[Model]) -> type[Anneal]:
     """The keys of [anneal] for a model."""
     spreads: Any = dict.fromkeys(model.noisy, (Spread, 0.0))
     noise = create_model("Noise", __base__=Noise, **spreads)
-    own: Any = dict.fromkeys(model.knobs, (Schedule | None, None))
+    own: Any = {
+        name: (Annotated[Any, _within(knob.least, np.inf, f"a schedule with values of {knob.least:g} or more")], None)
+        for name, knob in model.knobs.items()
+    }
     return create_model("Anneal", __base__=Anneal, noise=(noise, noise()), **own)
 
 
@@ -112,8 +112,8 @@ class Plan:
         temperature, cut = value(self.anneal.temperature), value(self.anneal.cut.schedule)
         kept = self.anneal.cut.share * self.points * self.model.expected_share(params, self.gamma)
         own = {
-            name: value(self.own[name]) if name in self.own else rule(temperature)
-            for name, rule in self.model.knobs.items()
+            name: value(self.own[name]) if name in self.own else knob.rule(temperature)
+            for name, knob in self.model.knobs.items()
         }
         noise = {name: value(schedule) for name, schedule in self.noise.items()}
         return Knobs(iteration, temperature, cut, round(self.points - cut * (self.points - kept)), noise, own)

@@ -12,16 +12,19 @@ CHOICE = "="
 class Section(BaseModel):
     """A table of the job file; a subclass declares its keys with types, ranges and defaults."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 def either(other: type[Section], marked: type[Section], key: str) -> Any:
-    """A table of kind ``marked`` if it has that key, else of kind ``other``; mistakes are then those of one kind."""
+    """A table of kind ``marked`` if it has that key or none of the other's; mistakes are then those of one kind."""
     tags = {table: f"{CHOICE}{table.__name__}" for table in (other, marked)}
 
     def tag(value: Any) -> str:
-        has = key in value if isinstance(value, dict) else isinstance(value, marked)
-        return tags[marked] if has else tags[other]
+        if isinstance(value, dict):
+            is_marked = key in value or not any(name in other.model_fields for name in value)
+        else:
+            is_marked = isinstance(value, marked)
+        return tags[marked] if is_marked else tags[other]
 
     return Annotated[Annotated[other, Tag(tags[other])] | Annotated[marked, Tag(tags[marked])], Discriminator(tag)]
 

@@ -1,6 +1,5 @@
 """From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
 
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from parallel_et.em import Problem
 from parallel_et.errors import UserError
 from parallel_et.io.files import FileRows, read_array
 from parallel_et.job import Job
+from parallel_et.kernels import fixed
 from parallel_et.models.base import FileInit, Params, Summary
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard, block_size
@@ -20,13 +20,18 @@ from parallel_et.posterior.states import count_states
 from parallel_et.random import stream
 from parallel_et.schedule import Plan
 
+LARGEST = 1e100
+
 
 class ArrayRows(Source):
     """Rows of an array, a memory map or an HDF5 dataset that is open already."""
 
     def __init__(self, table: Any) -> None:
+        table = np.asarray(table) if isinstance(table, list | tuple) else table
         if getattr(table, "ndim", 0) < 2 or 0 in table.shape:
             raise UserError(f"data: expected points x dimensions, found the shape {np.shape(table)}")
+        if table.dtype.kind not in "fiub":
+            raise UserError(f"data: expected numbers, found {table.dtype}")
         self.table, self.points, self.shape = table, table.shape[0], tuple(table.shape[1:])
         self.dims = int(np.prod(self.shape))
         self.dtype = np.float32 if table.dtype == np.float32 else np.float64
@@ -93,15 +98,14 @@ def given_arrays(job: Job, dims: int) -> dict[str, np.ndarray]:
 
 
 def check_rows(rows: np.ndarray, first: int, name: str) -> None:
-    """Every value must be a finite number."""
+    """Every value must be a number whose square is one too."""
     for start in range(0, len(rows), 4096):
-        finite = np.isfinite(rows[start : start + 4096])
+        finite = np.abs(rows[start : start + 4096]) < LARGEST  # false for NaN too
         if not finite.all():
             row, column = np.argwhere(~finite)[0]
             found = rows[start + row, column]
-            raise UserError(
-                f"{name}: row {first + start + row}: expected finite numbers, found {found} in column {column}"
-            )
+            place = f"{name}: row {first + start + row}"
+            raise UserError(f"{place}: expected numbers below {LARGEST:g}, found {found} in column {column}")
 
 
 def summarise(rows: np.ndarray, shard: Shard, ranks: Ranks) -> Summary:
@@ -120,11 +124,9 @@ def summarise(rows: np.ndarray, shard: Shard, ranks: Ranks) -> Summary:
 
 
 def fingerprint(rows: np.ndarray, shard: Shard, ranks: Ranks) -> str:
-    """A digest of all data points that does not depend on the number of ranks."""
+    """A digest of all data points, by value and order, that does not depend on the ranks or the job."""
     total = np.zeros(1, np.uint64)
     for block in shard.blocks():
-        digest = blake2b((shard.first + block.start).to_bytes(8, "little"), digest_size=8)
-        digest.update(rows[block].data)
-        total += np.frombuffer(digest.digest(), np.uint64)
+        total += fixed.digest(np.asarray(rows[block], np.float64).view(np.uint64), shard.first + block.start)
     ranks.sum(total)
     return f"{int(total[0]):016x}"

@@ -22,15 +22,23 @@ MISTAKES = [
     ("model.casues", 10, "model.casues: unknown key, did you mean causes?"),
     ("model.name", "mac", 'model.name: expected bsc or linca or mca or nmf, found "mac"'),
     ("model.causes", "ten", 'model.causes: expected an integer, found "ten"'),
-    ("model.causes", 0, "model.causes: expected a value greater than or equal to 1, found 0"),
-    ("model.pi", 0.0, "model.pi: expected a value greater than 0, found 0.0"),
-    ("model.pi", 1.0, "model.pi: expected a value less than 1, found 1.0"),
-    ("model.sigma", -1.0, "model.sigma: expected a value greater than 0, found -1.0"),
+    ("model.causes", 0, "model.causes: expected a value of 1 or more, found 0"),
+    ("model.pi", 0.0, "model.pi: expected a value above 0, found 0.0"),
+    ("model.pi", 1.0, "model.pi: expected a value below 1, found 1.0"),
+    ("model.sigma", -1.0, "model.sigma: expected a value of 1e-50 or more, found -1.0"),
     ("model.sigma", True, "model.sigma: expected a number, found true"),
     ("model.learn", ["W", "rho"], "model.learn.1: expected 'W', 'sigma' or 'pi', found \"rho\""),
     ("model.mstep", "clamp", "model.mstep: unknown key; known are name, causes, sigma, pi, learn, init"),
     ("model.init.W.mena", 4.0, "model.init.W.mena: unknown key, did you mean mean?"),
-    ("model.init.W.std", -1.0, "model.init.W.std: expected a value greater than or equal to 0, found -1.0"),
+    ("model.init.W", "W.npy", 'model.init.W: expected a table, found "W.npy"'),
+    ("model.init.W", {"fil": "W.h5", "file": "W.h5"}, "model.init.W.fil: unknown key, did you mean file?"),
+    ("model.sigma", float("inf"), "model.sigma: expected a finite number, found inf"),
+    ("model.sigma", 1e-200, "model.sigma: expected a value of 1e-50 or more, found 1e-200"),
+    ("anneal.rho", 0.5, "anneal.rho: expected a schedule with values of 1 or more, found 0.5"),
+    ("data.width", 1.0, "data.width: expected whole numbers"),
+    ("data.at_least", 10, "data.at_least: expected a number of bars that a point has at least once in 1000, found 10"),
+    ("data.seed", 10**23, "data.seed: expected a value below 9.22337e+18"),
+    ("model.init.W.std", -1.0, "model.init.W.std: expected a value of 0 or more, found -1.0"),
     ("inference.gamma", 6, "inference.gamma: expected at most inference.candidates = 5, found 6"),
     ("inference.candidates", 11, "inference.candidates: expected at most model.causes = 10, found 11"),
     ("inference.scheme", "etc", 'inference.scheme: expected et or exact, found "etc"'),
@@ -41,11 +49,11 @@ MISTAKES = [
     ("anneal.roh", 3.0, "anneal.roh: unknown key, did you mean rho?"),
     ("anneal.noise.V", 0.1, "anneal.noise.V: unknown key; known are W"),
     ("anneal.cut.schedule", 2.0, "anneal.cut.schedule: expected a schedule with values from 0"),
-    ("anneal.iterations", 0, "anneal.iterations: expected a value greater than or equal to 1, found 0"),
+    ("anneal.iterations", 0, "anneal.iterations: expected a value of 1 or more, found 0"),
     ("data.source", "bras", 'data.source: expected "bars", "model", "file.npy" or "file.h5:/dataset", found "bras"'),
     ("data.width", 7, "data.width: expected whole numbers of 1 and more that fit on the grid of 5, found 7"),
     ("data.probability", [0.1, 0.2], "data.probability: expected a number in (0, 1), or one for each of the 10 bars"),
-    ("run.seed", -1, "run.seed: expected a value greater than or equal to 0, found -1"),
+    ("run.seed", -1, "run.seed: expected a value of 0 or more, found -1"),
     ("rnu.seed", 1, "rnu: unknown section, did you mean run?"),
     ("run", 5, "run: expected a table, found 5"),
 ]
@@ -77,6 +85,20 @@ def test_all_mistakes_are_told_at_once():
     with pytest.raises(UserError) as caught:
         check_job(table)
     assert len(str(caught.value).splitlines()) == 4
+
+
+def test_a_mistake_in_one_place_hides_none_in_another():
+    table = changed("model.name", "mcaa") | {"inference": {"candidates": 50, "gamma": 3}}
+    table["model"]["casues"] = 1
+    table["anneal"]["temperatur"] = 1.0
+    with pytest.raises(UserError) as caught:
+        check_job(table, where="j")
+    assert [line.split(":")[1].strip() for line in str(caught.value).splitlines()] == [
+        "model.name",
+        "model.casues",
+        "anneal.temperatur",
+        "inference.candidates",
+    ]
 
 
 def test_a_job_travels_and_resolves_to_itself():
@@ -113,7 +135,7 @@ FILES = {
     ),
     "no such dataset": (
         ["job.toml", "--set", "data.source=d.h5:/row"],
-        "d.h5: expected a dataset /row, found /W, /rows",
+        "d.h5: expected a dataset /row, found /rows, …",
     ),
     "not HDF5": (
         ["job.toml", "--set", "data.source=job.toml:/rows"],

@@ -45,7 +45,7 @@ def test_the_run_directory_holds_everything(finished):
         assert file["params/W"].dtype == np.float64
         assert file["truth/W"].shape == (25, 10)
         assert file["history/free_energy"].shape == (100,)
-        for name in ("temperature", "points_used", "sigma", "pi", "seconds/expectation", "seconds/maximisation"):
+        for name in ("temperature", "points_used", "sigma", "pi", "seconds_expectation", "seconds_maximisation"):
             assert file[f"history/{name}"].shape == (100,)
         assert file["snapshots/W"].shape == (4, 25, 10)
         assert file["snapshots/iteration"][()].tolist() == [25, 50, 75, 100]

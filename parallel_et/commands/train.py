@@ -12,6 +12,7 @@ from parallel_et.job import Job, differing_keys, read_job
 from parallel_et.measure import recovery
 from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.posterior.memory import ROOM
 from parallel_et.progress import Reporter
 from parallel_et.run import run
 from parallel_et.setup import open_source, set_up
@@ -41,12 +42,11 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     job = ranks.from_root(lambda: read_job(args.job, args.set))
     directory = RunDirectory(args.output or f"runs/{job.name}")
     report = Reporter(ranks.is_root, args.quiet)
-    if not args.dry_run and not args.fresh:
-        note = ranks.from_root(lambda: earlier_run(directory, job))
-        if note is not None:
-            report.say(note)
-            if ranks.from_root(lambda: directory.finished):
-                return 0
+    ranks.from_root(directory.check_place)
+    if not args.fresh and (note := ranks.from_root(lambda: earlier_run(directory, job))) is not None:
+        report.say(note)
+        if ranks.from_root(lambda: directory.finished) and not args.dry_run:
+            return 0
     if crowded := ranks.limit_threads():
         report.say(f"warning: {crowded}")
 
@@ -91,7 +91,6 @@ def conclude(
 
 def earlier_run(directory: RunDirectory, job: Job) -> str | None:
     """What to say of a run that is in the directory already; refuse one of another job."""
-    directory.check_place()
     stored = directory.stored_job()
     if stored is None:
         return None
@@ -130,7 +129,9 @@ def expected_work(problem: Problem, ranks: Ranks) -> str:
     data = most * problem.model.D * problem.rows.itemsize / 2**20
     scratch = problem.shard.block * (len(problem.scheme.states) + 2 * problem.model.H + problem.model.D) * 8 / 2**20
     statistics = 3 * problem.model.H * (problem.model.D + problem.model.H) * 8 / 2**20
+    kept = data / 5 + ROOM / 2**20
     return (
         f"a rank has at most {most} points in blocks of {problem.shard.block}: {data:.1f} MiB of data, "
-        f"{scratch + statistics:.1f} MiB to work in, {most * len(problem.scheme.states):.3g} states an iteration"
+        f"{scratch + statistics:.1f} MiB to work in, up to {kept:.0f} MiB for posteriors, "
+        f"{most * len(problem.scheme.states):.3g} states an iteration"
     )

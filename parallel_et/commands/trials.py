@@ -51,14 +51,16 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
     first = ranks.from_root(lambda: read_job(args.job, args.set)).run.seed
+    ranks.from_root(lambda: read_job(args.job, [*args.set, f"run.seed={first + args.count - 1}"]))
     groups = min(args.count, max(1, ranks.size // args.ranks_per_trial))
     group, number = split(ranks, groups)
     group.limit_threads()
     mine = []
-    for index in range(number, args.count, groups):
-        mine.append(trial(args, first + index, group))
-        if ranks.is_root and len(mine) % 5 == 0:
-            print(f"{len(mine) * groups} trials or so of {args.count} done", flush=True)
+    with ranks.together():
+        for index in range(number, args.count, groups):
+            mine.append(trial(args, first + index, group))
+            if ranks.is_root and len(mine) % 5 == 0:
+                print(f"{len(mine) * groups} trials or so of {args.count} done", flush=True)
     everything = ranks.gather(mine if group.is_root else [])
     if ranks.is_root:
         print(table(args.job, sorted((t for part in everything for t in part), key=lambda t: t.seed)), flush=True)

@@ -31,13 +31,13 @@ class BarsOptions(Section):
     overlap: Literal["sum", "max"] = Field("sum", description="what pixels in two bars show")
     at_least: int = Field(0, ge=0, description="patterns with fewer bars than this are drawn anew")
     noise: Noise = Noise()
-    seed: int | None = Field(None, ge=0, description="seed of the data, by default that of the run")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
 
     def mistakes(self) -> list[tuple[str, str, object]]:
         """What does not fit together: key, what was expected, what was found."""
         wrong: list[tuple[str, str, object]] = []
         widths = self.width if isinstance(self.width, list) else [self.width]
-        if min(widths) < 1 or sum(widths) > self.grid or any(width != int(width) for width in widths):
+        if not all(isinstance(width, int) for width in widths) or min(widths) < 1 or sum(widths) > self.grid:
             wrong.append(("width", f"whole numbers of 1 and more that fit on the grid of {self.grid}", self.width))
         elif (self.length or 1) > self.grid:
             wrong.append(("length", f"at most data.grid = {self.grid}", self.length))
@@ -48,9 +48,9 @@ class BarsOptions(Section):
                 wrong.append(
                     ("probability", f"a number in (0, 1), or one for each of the {bars} bars", self.probability)
                 )
-            if self.at_least > bars:
-                wrong.append(("at_least", f"at most the {bars} bars", self.at_least))
-            if self.noise.kind == "poisson" and self.negative > 0:
+            elif chance(np.broadcast_to(p, bars), self.at_least) < 1e-3:
+                wrong.append(("at_least", "a number of bars that a point has at least once in 1000", self.at_least))
+            if self.noise.kind == "poisson" and (self.negative > 0 or self.value < 0):
                 wrong.append(("noise.kind", '"gauss" or "none" with negative bars', "poisson"))
         return wrong
 
@@ -73,6 +73,14 @@ def fields(options: BarsOptions) -> np.ndarray:
     negative = round(options.negative * len(bars))
     bars[np.arange(len(bars)) * negative // len(bars) != (np.arange(len(bars)) + 1) * negative // len(bars)] *= -1
     return bars
+
+
+def chance(probability: np.ndarray, least: int) -> float:
+    """Probability that ``least`` or more of the bars appear."""
+    count = np.ones(1)
+    for p in probability:
+        count = np.convolve(count, [1 - p, p])
+    return float(count[least:].sum())
 
 
 class Bars(Generated):

@@ -21,7 +21,7 @@ class ModelOptions(Section):
     points: int = Field(ge=1, description="number of data points, N")
     params: str = Field(description='file with /params/W, /params/sigma and /params/pi, such as "runs/demo/result.h5"')
     model: str | None = Field(None, description="model to draw from, by default the one that is trained")
-    seed: int | None = Field(None, ge=0, description="seed of the data, by default that of the run")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
 
     def mistakes(self) -> list[tuple[str, str, object]]:
         """What does not fit together: key, what was expected, what was found."""
@@ -41,6 +41,10 @@ class Drawn(Generated):
         if missing:
             raise UserError(f"{options.params}: expected a dataset /params/{missing[0]}, found none")
         self.params = Params(**{name: arrays[name] for name in Params.__dataclass_fields__})
+        W, sigma, pi = self.params.W, self.params.sigma, self.params.pi
+        if not (W.ndim == 2 and sigma.shape == pi.shape == () and 0 <= sigma < np.inf and 0 < pi < 1):
+            expected = "W (dimensions x causes), sigma of 0 or more and pi in (0, 1)"
+            raise UserError(f"{options.params}: /params: expected {expected}, found {W.shape}, {sigma} and {pi}")
         self.dims, causes = self.params.W.shape
         self.points, self.shape = options.points, (self.dims,)
         self.seed = seed if options.seed is None else options.seed

@@ -1,5 +1,6 @@
 """The run directory: job.toml, log.txt, result.h5."""
 
+import os
 import time
 import tomllib
 from pathlib import Path
@@ -20,7 +21,7 @@ class RunDirectory:
         """The resolved job of the run that is there, if one is."""
         try:
             return tomllib.loads(self.job.read_text()) if self.job.exists() else None
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"{self.job}: expected the job of an earlier run, found something else ({error})") from None
 
     @property
@@ -30,26 +31,40 @@ class RunDirectory:
 
     def check_place(self) -> None:
         """Refuse a place that cannot be a run directory, before any work is done."""
-        if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{self.path}: expected a directory, found a file")
+        there = next(place for place in (self.path.resolve(), *self.path.resolve().parents) if place.exists())
+        if not there.is_dir():
+            raise UserError(f"{self.path}: expected a directory, found a file {there}")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise UserError(f"{self.path}: expected a directory to write to, found {there} read-only")
         if self.path.is_dir() and not self.job.exists() and any(self.path.iterdir()):
             raise UserError(f"{self.path}: expected an empty directory or one of a run, found other files")
+
+    def check_free(self) -> None:
+        """Refuse a place that holds a run already."""
+        if self.job.exists():
+            raise UserError(f"{self.path}: expected no run there yet, found one")
 
     def set_aside(self) -> Path | None:
         """Move what is there out of the way; returns where it went."""
         if not self.path.exists():
             return None
         number = 1
-        while (aside := self.path.with_name(f"{self.path.name}.old-{number}")).exists():
+        here = self.path.resolve()
+        while (aside := here.with_name(f"{here.name}.old-{number}")).exists():
             number += 1
-        self.path.rename(aside)
-        return aside
+        try:
+            here.rename(aside)
+        except OSError as error:
+            raise UserError(f"{self.path}: expected a directory that can be moved aside, found {error}") from None
+        return self.path.with_name(aside.name) if self.path.name else aside
 
     def begin(self, job: str) -> None:
         """Make the directory and store the resolved job."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.job.write_text(job)
+            beside = self.job.with_name("job.toml.part")
+            beside.write_text(job)
+            beside.replace(self.job)
         except OSError as error:
             raise UserError(f"{self.path}: expected a directory to write to, found {error.strerror}") from None
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,15 @@ def _dataset(file: h5py.File, path: str, name: str) -> h5py.Dataset:
         return file[name]
     there: list[str] = []
     file.visititems(lambda key, item: there.append(f"/{key}") if isinstance(item, h5py.Dataset) else None)
-    found = ", ".join(there[:8]) or "no dataset at all"
+    near = get_close_matches(name, there, 1) or there[:8]
+    found = ", ".join(near) + (", …" if len(near) < len(there) else "") if there else "no dataset at all"
     raise UserError(f"{path}: expected a dataset {name or 'as in file.h5:/dataset'}, found {found}")
 
 
 def read_array(path: str, name: str) -> np.ndarray:
     """One whole dataset as float64."""
     with open_hdf5(path) as file:
-        return np.asarray(_dataset(file, path, name)[()], np.float64)
+        return _numbers(_dataset(file, path, name), path)
 
 
 def read_group(path: str, name: str) -> dict[str, np.ndarray]:
@@ -42,7 +44,13 @@ def read_group(path: str, name: str) -> dict[str, np.ndarray]:
     with open_hdf5(path) as file:
         if not isinstance(file.get(name), h5py.Group):
             raise UserError(f"{path}: expected a group /{name}, found {', '.join('/' + key for key in file) or 'none'}")
-        return {key: np.asarray(item[()], np.float64) for key, item in file[name].items()}
+        return {key: _numbers(item, path) for key, item in file[name].items() if isinstance(item, h5py.Dataset)}
+
+
+def _numbers(dataset: h5py.Dataset, path: str) -> np.ndarray:
+    if dataset.dtype.kind not in "fiub":
+        raise UserError(f"{path}: {dataset.name}: expected numbers, found {dataset.dtype}")
+    return np.asarray(dataset[()], np.float64)
 
 
 class FileRows(Source):

@@ -16,3 +16,17 @@ def add(values, scale, high, low):
         whole = np.rint(x)
         high[i] += np.int64(whole)
         low[i] += np.int64(np.rint((x - whole) * LOW))
+
+
+@kernel("uint64(uint64[:,::1], int64)")
+def digest(words, first):
+    """Sum over the rows of a hash (FNV-1a over words, then mixed) of the row's number and bits; words (n, D)."""
+    total = np.uint64(0)
+    for n in range(words.shape[0]):
+        value = np.uint64(14695981039346656037) ^ np.uint64(first + n)
+        for d in range(words.shape[1]):
+            value = (value ^ words[n, d]) * np.uint64(1099511628211)
+            value ^= value >> np.uint64(29)
+        value *= np.uint64(0xBF58476D1CE4E5B9)
+        total += value ^ (value >> np.uint64(32))
+    return total

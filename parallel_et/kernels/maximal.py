@@ -6,6 +6,7 @@ from parallel_et.kernels import NEGLIGIBLE, kernel, reducing
 from parallel_et.kernels.math import exp, log
 
 TINY = 1e-300
+FAR = -1e4  # a logarithm whose exp is zero
 STEEP = 24.0
 """From this rho on the powers of small fields would underflow, and shares are computed from logarithms."""
 
@@ -55,8 +56,9 @@ def weighted_sums(
     share = np.empty((C, D))
     single = np.empty(C)
     causes = np.empty(members.shape[1], np.int32)
-    total = np.empty(D)
-    tied = np.empty(D)
+    total, tied, top = np.empty(D), np.empty(D), np.empty(D)
+    steep = min(rho, 1e300)  # a finite number that leaves nothing to all but the largest
+    outer = 1.0 if np.isinf(rho) else (rho - 1.0) / rho
     for n in range(N):
         if not used[n]:
             continue
@@ -87,29 +89,23 @@ def weighted_sums(
                     field, part = lower[causes[a]], share[members[k, a]]
                     for d in range(D):
                         part[d] += field[d] * total[d] + tied[d]
-            elif np.isinf(rho):
-                for d in range(D):
-                    top = -np.inf
-                    for a in range(count):
-                        top = max(top, power[causes[a], d])
-                    ties = 0
-                    for a in range(count):
-                        ties += power[causes[a], d] == top
-                    for a in range(count):
-                        if power[causes[a], d] == top:
-                            share[members[k, a], d] += q / ties
             else:
-                outer = (rho - 1.0) / rho
+                top[:] = -np.inf
+                for a in range(count):
+                    field = power[causes[a]]
+                    for d in range(D):
+                        top[d] = max(top[d], field[d])
+                total[:] = 0.0
+                for a in range(count):
+                    field = power[causes[a]]
+                    for d in range(D):
+                        total[d] += exp(max(steep * (field[d] - top[d]), FAR))
                 for d in range(D):
-                    top = -np.inf
-                    for a in range(count):
-                        top = max(top, power[causes[a], d])
-                    norm = 0.0
-                    for a in range(count):
-                        norm += exp(rho * (power[causes[a], d] - top))
-                    norm = log(norm)
-                    for a in range(count):
-                        share[members[k, a], d] += q * exp(outer * (rho * (power[causes[a], d] - top) - norm))
+                    total[d] = log(total[d])
+                for a in range(count):
+                    field, part = power[causes[a]], share[members[k, a]]
+                    for d in range(D):
+                        part[d] += q * exp(outer * (max(steep * (field[d] - top[d]), FAR) - total[d]))
         for i in range(C):
             h = candidates[n, i]
             alone[h] += single[i]

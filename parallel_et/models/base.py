@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import comb
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -41,8 +41,8 @@ class ModelOptions(Section):
     """The keys of [model] that all models have."""
 
     name: str
-    causes: int = Field(ge=1, description="number of hidden causes, H")
-    sigma: float = Field(1.0, gt=0, description="standard deviation of the noise, or where it begins")
+    causes: int = Field(ge=1, le=1_000_000, description="number of hidden causes, H")
+    sigma: float = Field(1.0, ge=1e-50, le=1e50, description="standard deviation of the noise, or where it begins")
     pi: float = Field(0.1, gt=0, lt=1, description="probability that a cause is active, or where it begins")
     learn: list[Literal["W", "sigma", "pi"]] = Field(["W"], description="the parameters to learn")
     init: Init = Init()
@@ -69,6 +69,13 @@ class Params:
     pi: np.ndarray
 
 
+class Knob(NamedTuple):
+    """A schedule of a model's own: its value at a temperature where the job sets none, and its least value."""
+
+    rule: Callable[[float], float]
+    least: float
+
+
 @dataclass(frozen=True)
 class Knobs:
     """What the schedules say for one iteration."""
@@ -89,8 +96,8 @@ class Model(ABC):
 
     Options: ClassVar[type[ModelOptions]] = ModelOptions
     aliases: ClassVar[tuple[str, ...]] = ()
-    knobs: ClassVar[Mapping[str, Callable[[float], float]]] = {}
-    """Names of the model's own schedules, each with its value at a temperature where the job has none."""
+    knobs: ClassVar[Mapping[str, Knob]] = {}
+    """The model's own schedules by name."""
     nonnegative: ClassVar[bool] = False
     """Whether the fields must not be negative."""
     noisy: ClassVar[tuple[str, ...]] = ("W",)
@@ -199,7 +206,10 @@ class GaussModel(Model):
         new = active / points / self.H
         if knobs.cut > 0:
             p = activity(float(params.pi), self.H, gamma)
-            new = float(params.pi) * p.sum() / (np.arange(gamma + 1) * p).sum() * active / points
+            expected = (np.arange(gamma + 1) * p).sum()
+            if expected == 0:  # so few active causes are impossible under this pi
+                return params
+            new = float(params.pi) * p.sum() / expected * active / points
         return replace(params, pi=np.array(np.clip(new, 1e-9, 1 - 1e-9)))
 
     def learn_sigma(self, params: Params, error: float, points: float, summary: Summary) -> Params:

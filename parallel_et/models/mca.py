@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from parallel_et.models.base import Knob
 from parallel_et.models.maximal import MaximalModel
 
 
@@ -11,7 +12,7 @@ class MCA(MaximalModel):
     The softness of the maximum in the M-step follows the temperature: rho = T / (T - 1).
     """
 
-    knobs = {"rho": lambda temperature: temperature / (temperature - 1) if temperature > 1 else np.inf}
+    knobs = {"rho": Knob(lambda temperature: temperature / (temperature - 1) if temperature > 1 else np.inf, least=1.0)}
 
 
 MODEL = MCA

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 
 from parallel_et.kernels import select
-from parallel_et.models.base import ModelOptions, Summary
+from parallel_et.models.base import UNUSED, ModelOptions, Summary
 from parallel_et.models.linear import LinearModel, Ready, Seen, solve_fields
 
 
@@ -40,11 +40,11 @@ class NMF(LinearModel):
     def new_fields(self, W: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> np.ndarray:
         if self.options.mstep == "clamp":
             return solve_fields(W, ys, ss, points)
-        data = np.maximum(ys.T, 0.0)
+        data, new = np.maximum(ys.T, 0.0), W
         for _ in range(self.steps):
-            model = W @ ss
-            W = np.where(model > 0, W * data / np.where(model > 0, model, 1.0), W)
-        return W
+            model = new @ ss
+            new = np.where(model > 0, new * data / np.where(model > 0, model, 1.0), new)
+        return np.where(np.diag(ss) > UNUSED * points, new, W)
 
 
 MODEL = NMF

@@ -68,6 +68,10 @@ class Ranks:
             raise error
         return value  # type: ignore[return-value]
 
+    def of_root(self, value: T) -> T:
+        """The root's ``value``, on every rank. For small objects."""
+        return self.comm.bcast(value, 0) if self.size > 1 else value
+
     def gather(self, value: T) -> list[T]:
         """The values of all ranks, on the root; elsewhere none. For small objects."""
         return self.comm.gather(value, 0) or []
@@ -150,10 +154,11 @@ def run_command(name: str, argv: Sequence[str] | None = None) -> NoReturn:
         raise
     except BaseException as error:
         time.sleep(ranks.rank / ranks.size)  # if all fail alike, the first to speak ends the others
-        if not isinstance(error, KeyboardInterrupt):
-            text = "".join(traceback.format_exception(error))
-            print(f"{text}rank {ranks.rank} of {ranks.size} failed: {error!r}", file=sys.stderr, flush=True)
-        if ranks.size == 1:
-            sys.exit(130 if isinstance(error, KeyboardInterrupt) else 1)
-        ranks.comm.Abort(1)
+        code, text = 1, "".join(traceback.format_exception(error))
+        text += f"rank {ranks.rank} of {ranks.size} failed: {error!r}"
+        if isinstance(error, KeyboardInterrupt):
+            code, text = 130, "interrupted"
+        print(text, file=sys.stderr, flush=True)
+        if ranks.size > 1:
+            ranks.comm.Abort(code)
     sys.exit(code)
