@@ -42,3 +42,27 @@ def test_bad_rows_in_an_array_are_an_error_on_all_ranks():
     table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
     with pytest.raises(UserError, match="data: row 77: expected numbers below 1e\\+100, found nan in column 2"):
         fit(table, Y)
+
+
+def test_a_run_that_is_there_is_not_overwritten(tmp_path):
+    Y = np.random.default_rng(1).normal(size=(50, 3))
+    table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
+    fit(table, Y, output=str(tmp_path / "run"))
+    before = (tmp_path / "run/result.h5").read_bytes()
+    with pytest.raises(UserError, match="expected no run there yet, found one"):
+        fit(table, Y[:20], output=str(tmp_path / "run"))
+    assert (tmp_path / "run/result.h5").read_bytes() == before
+
+
+def test_data_given_to_fit_stand_for_those_of_a_job_file(tmp_path):
+    Y = np.random.default_rng(1).normal(size=(50, 3))
+    (tmp_path / "job.toml").write_text('[model]\nname = "linca"\ncauses = 3\n[inference]\ncandidates = 2\ngamma = 1\n')
+    result = fit(str(tmp_path / "job.toml"), Y.tolist())
+    assert result.W.shape == (3, 3)
+    assert 'source = "array:data"' in result.about["job"]
+    for bad, words in (
+        (Y[0], "points x dimensions"),
+        (np.array([[1, None]], object), "expected numbers, found object"),
+    ):
+        with pytest.raises(UserError, match=words):
+            fit(str(tmp_path / "job.toml"), bad)

@@ -114,11 +114,17 @@ def test_a_dry_run_checks_and_tells_and_writes_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_with_other_files_is_refused(tmp_path):
+@pytest.mark.parametrize("more", [(), ("--fresh",), ("--dry-run",)])
+def test_a_place_that_is_not_a_runs_is_refused_and_left_alone(tmp_path, more):
     (tmp_path / "notes.txt").write_text("mine")
-    done = train(None, DEMO, "--output", tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == f"{tmp_path}: expected an empty directory or one of a run, found other files\n"
+    for place, why in (
+        (tmp_path, "expected an empty directory or one of a run, found other files"),
+        (tmp_path / "notes.txt", f"expected a directory, found a file {tmp_path / 'notes.txt'}"),
+        (tmp_path / "notes.txt/run", f"expected a directory, found a file {tmp_path / 'notes.txt'}"),
+    ):
+        done = train(None, DEMO, "--output", place, *more)
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{place}: {why}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_more_ranks_than_blocks_is_said(tmp_path):

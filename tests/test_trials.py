@@ -46,6 +46,13 @@ def test_data_without_known_causes_cannot_be_tried(tmp_path):
     assert done.stderr == "job.toml: data.source: expected a generator that knows its causes, found d.npy\n"
 
 
+def test_a_seed_that_only_one_group_would_reject_ends_all():
+    job = JOBS / "linca-bars-noisy.toml"
+    done = launch(2, "-m", "parallel_et.trials", job, "--count", "2", "--set", f"run.seed={2**63 - 1}")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{job}: run.seed: expected a value below")
+
+
 def test_the_interval_is_wilsons():
     low, high = wilson(46, 50)
     assert (round(low, 3), round(high, 3)) == (0.812, 0.968)

@@ -17,13 +17,13 @@ def knobs(points, cut=0.0, temperature=1.0):
     return Knobs(0, temperature, cut, points, {}, {"rho": 21.0})
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_cause_that_is_never_used_keeps_its_field_and_is_counted(name):
+@pytest.mark.parametrize("name, more", [*((name, {}) for name in MODELS), ("nmf", {"mstep": "multiplicative"})])
+def test_a_cause_that_is_never_used_keeps_its_field_and_is_counted(name, more):
     params = random_params(name, 6, 4, seed=1)
     Y = random_data(name, 50, params, seed=2)
     W = params.W.copy()
     W[:, 2] = 1e4  # so far off that it explains nothing
-    problem, _ = problem_of(job_table({"name": name, "causes": 4}, {"scheme": "exact"}), Y)
+    problem, _ = problem_of(job_table({"name": name, "causes": 4, **more}, {"scheme": "exact"}), Y)
     new, info = iterate(problem, Ranks(), Params(W, params.sigma, params.pi), knobs(50))
     np.testing.assert_allclose(new.W[:, 2], 1e4, rtol=1e-12)
     assert info.unused.tolist() == [False, False, True, False]
@@ -87,3 +87,19 @@ def test_only_what_is_asked_for_is_learned(name):
         new, _ = iterate(problem, Ranks(), params, knobs(50))
         changed = [key for key in ("W", "sigma", "pi") if not np.array_equal(getattr(new, key), getattr(params, key))]
         assert changed == learn
+
+
+def test_parameters_that_are_not_finite_end_the_run():
+    params = random_params("linca", 6, 4, seed=8)
+    problem, _ = problem_of(job_table({"name": "linca", "causes": 4}, ET), random_data("linca", 50, params, seed=9))
+    W = params.W.copy()
+    W[0, 0] = np.nan
+    with pytest.raises(ArithmeticError, match="iteration 0: "):
+        iterate(problem, Ranks(), Params(W, params.sigma, params.pi), knobs(50))
+
+
+def test_a_pi_under_which_no_point_could_be_cut_is_kept():
+    table = job_table({"name": "linca", "causes": 200, "pi": 0.99}, ET, {"iterations": 1, "cut": {"schedule": 0.5}})
+    problem, params = problem_of(table, np.random.default_rng(1).normal(size=(40, 6)))
+    new, _ = iterate(problem, Ranks(), params, problem.plan.at(0, params))
+    assert float(new.pi) == 0.99
