@@ -101,9 +101,9 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
 
 
 def add_noise(model: Model, params: Params, knobs: Knobs, seed: int) -> Params:
-    """Gaussian noise on the parameters that the schedules name, then back into what the model allows."""
+    """Gaussian noise on the learned parameters that the schedules name, then back into what the model allows."""
     for name, std in knobs.noise.items():
-        if std > 0:
+        if std > 0 and name in model.options.learn:
             value = getattr(params, name)
             draw = stream(seed, f"noise.{name}", knobs.iteration).standard_normal(value.shape)
             params = model.constrain(replace(params, **{name: value + std * draw}))

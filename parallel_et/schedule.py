@@ -55,7 +55,7 @@ class Cut(Section):
 
 
 class Stop(Section):
-    """End before the last iteration once W has settled, all schedules being at their last values."""
+    """End early once W, noise included, has settled, all schedules being at their last values."""
 
     change: float = Field(gt=0, description="largest relative change of W in one iteration, |W - W_old| / |W_old|")
     iterations: int = Field(5, ge=1, description="in so many iterations in a row")

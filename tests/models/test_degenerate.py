@@ -13,8 +13,8 @@ MODELS = ["linca", "nmf", "mca"]
 ET = {"candidates": 3, "gamma": 2}
 
 
-def knobs(points, cut=0.0, temperature=1.0):
-    return Knobs(0, temperature, cut, points, {}, {"rho": 21.0})
+def knobs(points, cut=0.0, temperature=1.0, noise=0.0):
+    return Knobs(0, temperature, cut, points, {"W": noise}, {"rho": 21.0})
 
 
 @pytest.mark.parametrize("name, more", [*((name, {}) for name in MODELS), ("nmf", {"mstep": "multiplicative"})])
@@ -84,7 +84,7 @@ def test_only_what_is_asked_for_is_learned(name):
     Y = random_data(name, 50, params, seed=9)
     for learn in (["W"], ["sigma"], ["pi"], ["sigma", "pi"], []):
         problem, _ = problem_of(job_table({"name": name, "causes": 4, "learn": learn}, ET), Y)
-        new, _ = iterate(problem, Ranks(), params, knobs(50))
+        new, _ = iterate(problem, Ranks(), params, knobs(50, noise=0.1))
         changed = [key for key in ("W", "sigma", "pi") if not np.array_equal(getattr(new, key), getattr(params, key))]
         assert changed == learn
 
