@@ -1,12 +1,15 @@
 """The train command as its users see it."""
 
+import os
+import pty
 import re
+import subprocess
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from launch import launch, train
+from launch import CLEAN, command, launch, train
 
 DEMO = Path(__file__).parent.parent / "jobs" / "demo.toml"
 
@@ -156,3 +159,26 @@ def test_the_commands_are_listed_and_help_shows_an_example():
     wrong = launch(2, "-m", "parallel_et", "trian")
     assert wrong.returncode == 2
     assert wrong.stderr == "parallel-et: expected train or trials, found trian\n"
+
+
+def test_a_terminal_gets_a_bar_and_the_log_its_lines(tmp_path):
+    shown, terminal = pty.openpty()
+    args = command(None, "-m", "parallel_et.train", DEMO, "--set", "anneal.iterations=12", "--set", "run.picture=false")
+    process = subprocess.Popen(args, cwd=tmp_path, env=CLEAN, stdout=terminal, stderr=terminal)
+    os.close(terminal)
+    text = b""
+    while True:
+        try:
+            part = os.read(shown, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        text += part
+    assert process.wait() == 0
+    screen = text.decode()
+    assert "████████████ left 0:00:00  iteration 12/12" in screen
+    assert screen.count("\r\033[K") == 12
+    log = (tmp_path / "runs/demo/log.txt").read_text()
+    assert "iteration 12/12  T 1 " in log
+    assert "█" not in log

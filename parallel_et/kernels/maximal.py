@@ -57,7 +57,6 @@ def weighted_sums(
     single = np.empty(C)
     causes = np.empty(members.shape[1], np.int32)
     total, tied, top = np.empty(D), np.empty(D), np.empty(D)
-    steep = min(rho, 1e300)  # a finite number that leaves nothing to all but the largest
     outer = 1.0 if np.isinf(rho) else (rho - 1.0) / rho
     for n in range(N):
         if not used[n]:
@@ -75,8 +74,7 @@ def weighted_sums(
             for a in range(count):
                 causes[a] = candidates[n, members[k, a]]
             if rho < STEEP:
-                exponent = (1.0 - rho) / rho
-                even = q * exp(exponent * log(float(count)))
+                even = q * exp(-outer * log(float(count)))
                 total[:] = 0.0
                 for a in range(count):
                     field = power[causes[a]]
@@ -84,7 +82,7 @@ def weighted_sums(
                         total[d] += field[d]
                 for d in range(D):
                     tied[d] = even if total[d] == 0.0 else 0.0
-                    total[d] = q * exp(exponent * log(max(total[d], TINY)))
+                    total[d] = q * exp(-outer * log(max(total[d], TINY)))
                 for a in range(count):
                     field, part = lower[causes[a]], share[members[k, a]]
                     for d in range(D):
@@ -96,16 +94,26 @@ def weighted_sums(
                     for d in range(D):
                         top[d] = max(top[d], field[d])
                 total[:] = 0.0
-                for a in range(count):
-                    field = power[causes[a]]
+                if np.isinf(rho):
+                    for a in range(count):
+                        field = power[causes[a]]
+                        for d in range(D):
+                            total[d] += 1.0 if field[d] == top[d] else 0.0
+                    for a in range(count):
+                        field, part = power[causes[a]], share[members[k, a]]
+                        for d in range(D):
+                            part[d] += q / total[d] if field[d] == top[d] else 0.0
+                else:
+                    for a in range(count):
+                        field = power[causes[a]]
+                        for d in range(D):
+                            total[d] += exp(max(rho * (field[d] - top[d]), FAR))
                     for d in range(D):
-                        total[d] += exp(max(steep * (field[d] - top[d]), FAR))
-                for d in range(D):
-                    total[d] = log(total[d])
-                for a in range(count):
-                    field, part = power[causes[a]], share[members[k, a]]
-                    for d in range(D):
-                        part[d] += q * exp(outer * (max(steep * (field[d] - top[d]), FAR) - total[d]))
+                        total[d] = log(total[d])
+                    for a in range(count):
+                        field, part = power[causes[a]], share[members[k, a]]
+                        for d in range(D):
+                            part[d] += q * exp(outer * (max(rho * (field[d] - top[d]), FAR) - total[d]))
         for i in range(C):
             h = candidates[n, i]
             alone[h] += single[i]
