@@ -2,7 +2,7 @@
 
 import sys
 
-from parallel_et.parallel.ranks import Ranks, run_command
+from parallel_et.commands import start
 
 COMMANDS = {
     "train": "train a model as a job file says",
@@ -14,23 +14,14 @@ def main() -> None:
     """Run the command that is named, or list all."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in COMMANDS:
-        run_command(name, sys.argv[2:])
-    if Ranks().is_root:
-        lines = [f"  {command:<8} {does}" for command, does in COMMANDS.items()]
-        known = name in ("--help", "-h")
-        print(
-            "\n".join(
-                [
-                    "usage: parallel-et COMMAND … (or python -m parallel_et.COMMAND …)",
-                    *lines,
-                    "--help after a command shows more",
-                ]
-            )
-            if known
-            else f"parallel-et: expected {' or '.join(COMMANDS)}, found {name}",
-            file=sys.stdout if known else sys.stderr,
-        )
-    sys.exit(0 if name in ("--help", "-h") else 2)
+        start(name, sys.argv[2:])
+    if name not in ("--help", "-h"):
+        print(f"parallel-et: expected {' or '.join(COMMANDS)}, found {name}", file=sys.stderr)
+        sys.exit(2)
+    print("usage: parallel-et COMMAND … (or python -m parallel_et.COMMAND …)")
+    for command, does in COMMANDS.items():
+        print(f"  {command:<8} {does}")
+    print("--help after a command shows more")
 
 
 if __name__ == "__main__":

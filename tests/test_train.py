@@ -156,7 +156,7 @@ def test_the_commands_are_listed_and_help_shows_an_example():
         helped = launch(2, "-m", f"parallel_et.{name}", "--help")
         assert helped.returncode == 0
         assert helped.stdout.count("example:\n  mpirun -n") == 1
-    wrong = launch(2, "-m", "parallel_et", "trian")
+    wrong = launch(None, "-m", "parallel_et", "trian")
     assert wrong.returncode == 2
     assert wrong.stderr == "parallel-et: expected train or trials, found trian\n"
 
@@ -182,3 +182,10 @@ def test_a_terminal_gets_a_bar_and_the_log_its_lines(tmp_path):
     log = (tmp_path / "runs/demo/log.txt").read_text()
     assert "iteration 12/12  T 1 " in log
     assert "█" not in log
+
+
+def test_without_an_mpi_library_one_line_says_so():
+    done = launch(None, "-m", "parallel_et.train", DEMO, MPI4PY_LIBMPI="/nowhere/libmpi.so")
+    assert done.returncode == 1
+    assert done.stderr.startswith("parallel_et: expected an MPI library, found none; load the MPI module of your site")
+    assert done.stderr.count("\n") == 1

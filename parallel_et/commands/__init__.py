@@ -1,6 +1,8 @@
 """What the commands do: arguments, and words for people."""
 
 import argparse
+import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from parallel_et.errors import UserError
@@ -20,3 +22,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise the line instead of printing the usage and leaving."""
         raise UserError(f"{self.prog}: {message}; --help shows an example")
+
+
+def start(name: str, argv: Sequence[str] | None = None) -> NoReturn:
+    """Run a command on all ranks, or say that there is no MPI to do so."""
+    try:
+        from parallel_et.parallel.ranks import run_command
+    except ImportError as error:
+        sys.exit(str(error))
+    run_command(name, argv)

@@ -12,10 +12,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import numpy as np
-from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
 from parallel_et.errors import UserError
+
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError):
+    raise ImportError(
+        "parallel_et: expected an MPI library, found none; load the MPI module of your site, or pip install mpich"
+    ) from None
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
