@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from parallel_et.data.base import ArrayRows
 from parallel_et.em import Info, Problem, train
 from parallel_et.io.directory import RunDirectory
 from parallel_et.io.result import Result
 from parallel_et.job import Job, read_job
 from parallel_et.models.base import Knobs, Params
 from parallel_et.parallel.ranks import Ranks, library_version
-from parallel_et.setup import ArrayRows, open_source, set_up
+from parallel_et.setup import open_source, set_up
 
 PACKAGES = ("parallel_et", "numpy", "scipy", "numba", "mpi4py", "h5py")
 

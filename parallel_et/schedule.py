@@ -27,15 +27,11 @@ def _check_schedule(value: Any) -> Any:
     raise PydanticCustomError("expected", SCHEDULE)
 
 
-def levels(schedule: Any) -> list[float]:
-    """All values that a schedule takes at its points."""
-    return [level for _, level in schedule] if isinstance(schedule, list) else [schedule]
-
-
 def _within(low: float, high: float, words: str) -> BeforeValidator:
     def check(value: Any) -> Any:
         checked = _check_schedule(value)
-        if not all(low <= level <= high for level in levels(checked)):
+        levels = [level for _, level in checked] if isinstance(checked, list) else [checked]
+        if not all(low <= level <= high for level in levels):
             raise PydanticCustomError("expected", words)
         return checked
 

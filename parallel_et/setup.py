@@ -1,7 +1,5 @@
 """From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
 
-from typing import Any
-
 import numpy as np
 
 from parallel_et import models, posterior
@@ -16,28 +14,10 @@ from parallel_et.models.base import FileInit, Params, Summary
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard, block_size
 from parallel_et.parallel.sums import ExactSum
-from parallel_et.posterior.states import count_states
 from parallel_et.random import stream
 from parallel_et.schedule import Plan
 
 LARGEST = 1e100
-
-
-class ArrayRows(Source):
-    """Rows of an array, a memory map or an HDF5 dataset that is open already."""
-
-    def __init__(self, table: Any) -> None:
-        table = np.asarray(table) if isinstance(table, list | tuple) else table
-        if getattr(table, "ndim", 0) < 2 or 0 in table.shape:
-            raise UserError(f"data: expected points x dimensions, found the shape {np.shape(table)}")
-        if table.dtype.kind not in "fiub":
-            raise UserError(f"data: expected numbers, found {table.dtype}")
-        self.table, self.points, self.shape = table, table.shape[0], tuple(table.shape[1:])
-        self.dims = int(np.prod(self.shape))
-        self.dtype = np.float32 if table.dtype == np.float32 else np.float64
-
-    def read(self, first: int, last: int) -> np.ndarray:
-        return np.array(self.table[first:last], self.dtype, order="C").reshape(last - first, self.dims)
 
 
 def open_source(job: Job) -> Source:
@@ -62,23 +42,18 @@ def open_source(job: Job) -> Source:
 def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str]:
     """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
     model_kind, scheme_kind = models.known()[job.model.name], posterior.known()[job.inference.scheme]
+    scheme = scheme_kind(job.inference, job.model.causes)
     with ranks.together():
-        shard = Shard.of(source.points, block_size(source.points, _states(job)), ranks.rank, ranks.size)
+        shard = Shard.of(source.points, block_size(source.points, len(scheme.states)), ranks.rank, ranks.size)
         rows = source.read(shard.first, shard.last)
         check_rows(rows, shard.first, source.name)
     summary = summarise(rows, shard, ranks)
     model = model_kind(job.model, source.dims)
-    scheme = scheme_kind(job.inference, job.model.causes)
     plan = Plan(job.anneal, model, scheme.gamma, source.points)
     problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed)
     given = ranks.from_root(lambda: given_arrays(job, source.dims))
     params = ranks.share(model.initial(stream(job.run.seed, "init"), summary, given))
     return problem, params, fingerprint(rows, shard, ranks)
-
-
-def _states(job: Job) -> int:
-    candidates = getattr(job.inference, "candidates", job.model.causes)
-    return count_states(candidates, getattr(job.inference, "gamma", job.model.causes))
 
 
 def given_arrays(job: Job, dims: int) -> dict[str, np.ndarray]:

@@ -14,6 +14,11 @@ def all_states(H: int) -> np.ndarray:
     return np.array(list(product([0, 1], repeat=H)))
 
 
+def as_binary(members: np.ndarray, H: int) -> np.ndarray:
+    """Rows of members, padded with -1, as rows of zeros and ones."""
+    return np.array([[int(h in row) for h in range(H)] for row in members])
+
+
 def mean(name: str, W: np.ndarray, s: np.ndarray) -> np.ndarray:
     if name == "mca":
         return np.array([max([W[d, h] for h in range(W.shape[1]) if s[h]], default=0.0) for d in range(len(W))])

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from parallel_et.data.base import ArrayRows
 from parallel_et.job import check_job
 from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.setup import ArrayRows, set_up
+from parallel_et.setup import set_up
 
 
 def job_table(model: dict[str, Any], inference: dict[str, Any], anneal: dict[str, Any] | None = None, seed: int = 1):

@@ -19,6 +19,12 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
+    def add_job(self, does: str) -> None:
+        """The job file and settings of its keys."""
+        self.add_argument("job", metavar="JOB.toml", help=does)
+        what = "set a key of the job; may be repeated"
+        self.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help=what)
+
     def error(self, message: str) -> NoReturn:
         """Raise the line instead of printing the usage and leaving."""
         raise UserError(f"{self.prog}: {message}; --help shows an example")

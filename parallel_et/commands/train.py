@@ -25,11 +25,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "Train a model as a job file says, on all ranks; results go to a run directory.",
         "mpirun -n 4 python -m parallel_et.train jobs/demo.toml --set run.seed=2 --output runs/demo-2",
     )
-    parser.add_argument("job", metavar="JOB.toml", help="the job file")
+    parser.add_job("the job file")
     parser.add_argument("--output", metavar="DIR", help="run directory, by default runs/<job name>")
-    parser.add_argument(
-        "--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help="set a key of the job; may be repeated"
-    )
     parser.add_argument("--fresh", action="store_true", help="start over; what is in DIR is kept aside")
     parser.add_argument("--dry-run", action="store_true", help="check job and data, say what would run, and stop")
     parser.add_argument("--quiet", action="store_true", help="print errors only; the log is written all the same")

@@ -2,14 +2,14 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import numpy as np
 
 from parallel_et.commands import Parser
 from parallel_et.errors import UserError
-from parallel_et.job import read_job
+from parallel_et.job import Job, read_job
 from parallel_et.measure import recovery
 from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks, split
@@ -35,12 +35,9 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "Train a job with many seeds, its own and those after it, and count in how many trials all causes are found.",
         "mpirun -n 2 python -m parallel_et.trials jobs/et-2010/linca-bars-noisy.toml --count 50",
     )
-    parser.add_argument("job", metavar="JOB.toml", help="the job file; its data must come from a generator")
+    parser.add_job("the job file; its data must come from a generator")
     parser.add_argument("--count", type=int, default=50, help="number of trials, 50 by default")
     parser.add_argument("--ranks-per-trial", type=int, default=1, metavar="K", help="ranks that share one trial")
-    parser.add_argument(
-        "--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help="set a key of the job; may be repeated"
-    )
     args = parser.parse_args(argv)
     if args.count < 1 or args.ranks_per_trial < 1:
         parser.error("--count and --ranks-per-trial must be 1 or more")
@@ -50,7 +47,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
-    first = ranks.from_root(lambda: read_job(args.job, args.set)).run.seed
+    job = ranks.from_root(lambda: read_job(args.job, args.set))
+    first = job.run.seed
     ranks.from_root(lambda: read_job(args.job, [*args.set, f"run.seed={first + args.count - 1}"]))
     groups = min(args.count, max(1, ranks.size // args.ranks_per_trial))
     group, number = split(ranks, groups)
@@ -58,7 +56,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     mine = []
     with ranks.together():
         for index in range(number, args.count, groups):
-            mine.append(trial(args, first + index, group))
+            mine.append(trial(job, args.job, first + index, group))
             if ranks.is_root and len(mine) % 5 == 0:
                 print(f"{len(mine) * groups} trials or so of {args.count} done", flush=True)
     everything = ranks.gather(mine if group.is_root else [])
@@ -67,14 +65,15 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     return 0
 
 
-def trial(args: argparse.Namespace, seed: int, ranks: Ranks) -> Trial:
+def trial(job: Job, path: str, seed: int, ranks: Ranks) -> Trial:
     """One run with one seed."""
     begun = perf_counter()
-    job = read_job(args.job, [*args.set, f"run.seed={seed}"])
-    source = open_source(job)
+    job = replace(job, run=job.run.model_copy(update={"seed": seed}))
+    with ranks.together():
+        source = open_source(job)
     truth = source.truth()
     if "W" not in truth:
-        raise UserError(f"{args.job}: data.source: expected a generator that knows its causes, found {job.data.source}")
+        raise UserError(f"{path}: data.source: expected a generator that knows its causes, found {job.data.source}")
     problem, params, _ = set_up(job, source, ranks)
     result = run(job, problem, params, ranks, truth, {})
     outcome = recovery(problem.model, problem.scheme, Params(**result.params), truth["W"])

@@ -1,8 +1,11 @@
 """What every source of data points offers: rows by their number."""
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
+
+from parallel_et.errors import UserError
 
 GROUP = 256
 """Points that a generator draws at a time; fixed for ever, so that the data depend on the seed alone."""
@@ -23,6 +26,28 @@ class Source(ABC):
     def truth(self) -> dict[str, np.ndarray]:
         """The parameters behind the data, where they are known."""
         return {}
+
+
+class ArrayRows(Source):
+    """Rows of an array, a memory map or an open HDF5 dataset; axes after the first, the points, are flattened.
+
+    float32 and float64 stay as they are; half precision becomes float32, integers and truth values float64.
+    """
+
+    def __init__(self, table: Any, name: str = "data") -> None:
+        self.table = np.asarray(table) if isinstance(table, list | tuple) else table
+        self.name = name
+        shape = np.shape(self.table)
+        if len(shape) < 2 or 0 in shape:
+            raise UserError(f"{name}: expected points x dimensions, found the shape {shape}")
+        if self.table.dtype.kind not in "fiub" or self.table.dtype.itemsize > 8:
+            raise UserError(f"{name}: expected numbers, found {self.table.dtype}")
+        self.points, self.shape = shape[0], tuple(shape[1:])
+        self.dims = int(np.prod(self.shape))
+        self.dtype = np.float32 if self.table.dtype in (np.float32, np.float16) else np.float64
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        return np.array(self.table[first:last], self.dtype, order="C").reshape(last - first, self.dims)
 
 
 class Generated(Source):

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 
-from parallel_et.data.base import Source
+from parallel_et.data.base import ArrayRows, Source
 from parallel_et.errors import UserError
 
 
@@ -54,26 +53,19 @@ def _numbers(dataset: h5py.Dataset, path: str) -> np.ndarray:
 
 
 class FileRows(Source):
-    """Rows of ``file.h5:/dataset`` or ``file.npy``; the first axis counts the points, the others are flattened."""
+    """Rows of ``file.h5:/dataset`` or ``file.npy``; the file is open only while it is read."""
 
     def __init__(self, place: str) -> None:
         self.name = place
         self.path, _, self.dataset = place.partition(":")
         with self._open() as table:
-            if table.dtype.kind not in "fiub" or table.dtype.itemsize > 8:
-                raise UserError(f"{place}: expected numbers, found {table.dtype}")
-            if table.ndim < 2 or 0 in table.shape:
-                raise UserError(f"{place}: expected points x dimensions, found the shape {table.shape}")
-            self.points, self.shape = table.shape[0], tuple(table.shape[1:])
-            self.dims = int(np.prod(self.shape))
-            single = table.dtype in (np.float32, np.float16)
-            self.dtype = np.dtype(np.float32 if single else np.float64)
+            self.points, self.dims, self.shape = table.points, table.dims, table.shape
 
     @contextmanager
-    def _open(self) -> Iterator[Any]:
+    def _open(self) -> Iterator[ArrayRows]:
         if not self.path.endswith(".npy"):
             with open_hdf5(self.path) as file:
-                yield _dataset(file, self.path, self.dataset)
+                yield ArrayRows(_dataset(file, self.path, self.dataset), self.name)
             return
         if not Path(self.path).is_file():
             raise UserError(f"{self.path}: expected a .npy file, found nothing there")
@@ -81,12 +73,12 @@ class FileRows(Source):
             table = np.load(self.path, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
             raise UserError(f"{self.path}: expected a .npy file, found something else ({error})") from None
-        yield table
+        yield ArrayRows(table, self.name)
 
     def read(self, first: int, last: int) -> np.ndarray:
         try:
             with self._open() as table:
-                return np.array(table[first:last], self.dtype, order="C").reshape(last - first, self.dims)
+                return table.read(first, last)
         except OSError as error:
             raise UserError(
                 f"{self.name}: rows {first} to {last - 1}: expected numbers, found damage ({error})"

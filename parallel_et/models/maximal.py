@@ -56,10 +56,11 @@ class MaximalModel(GaussModel):
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         empty, odds = self.log_prior(params)
         rho = knobs.model["rho"]
-        power, lower = powers(np.ascontiguousarray(params.W.T), rho)
+        WT = np.ascontiguousarray(params.W.T)
+        power, lower = powers(WT, rho)
         return Ready(
             params.W,
-            np.ascontiguousarray(params.W.T),
+            WT,
             np.einsum("dh,dh->h", params.W, params.W),
             power,
             lower,

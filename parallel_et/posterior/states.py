@@ -49,13 +49,6 @@ class States:
     def __len__(self) -> int:
         return len(self.size)
 
-    def binary(self, candidates: int) -> np.ndarray:
-        """The states as a (K, candidates) array of zeros and ones."""
-        table = np.zeros((len(self), candidates), np.int8)
-        for row, active in zip(table, self.members, strict=True):
-            row[active[active >= 0]] = 1
-        return table
-
 
 @dataclass(frozen=True)
 class Posterior:

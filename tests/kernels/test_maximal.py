@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from brute import share
+from brute import as_binary, share
 
 from parallel_et.kernels.maximal import weighted_sums
 from parallel_et.models.maximal import powers
@@ -35,6 +35,6 @@ def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho):
         denominator,
         alone,
     )
-    A = sum(q[k, 0] * share(WT.T, s, rho) for k, s in enumerate(states.binary(4)) if s.any())
+    A = sum(q[k, 0] * share(WT.T, s, rho) for k, s in enumerate(as_binary(states.members, 4)) if s.any())
     np.testing.assert_allclose((denominator + alone[:, None]).T, A, rtol=1e-11, atol=1e-14)
     np.testing.assert_allclose(numerator.T, A * Y.T, rtol=1e-11, atol=1e-13)

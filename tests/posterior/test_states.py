@@ -1,6 +1,7 @@
 from itertools import combinations
 
 import pytest
+from brute import as_binary
 
 from parallel_et.posterior.states import States, count_states
 
@@ -15,4 +16,4 @@ def test_the_table_has_every_state_once_and_is_a_tree(candidates, gamma):
     for row, size, last in zip(rows, states.size, states.last, strict=True):
         path = [*path[: max(0, size - 1)], last] if size else []
         assert tuple(path) == row
-    assert (states.binary(candidates).sum(1) == states.size).all()
+    assert (as_binary(states.members, candidates).sum(1) == states.size).all()
