@@ -132,7 +132,7 @@ def check_job(table: Mapping[str, Any], name: str = "job", where: str = "job") -
         try:
             parts[section] = kind.model_validate(dict(tables[section]))
         except ValidationError as error:
-            lines += [_line(f"{where}: {section}", mistake, kind) for mistake in error.errors()]
+            lines += [_line(f"{where}: {section}", mistake, kind) for mistake in _without_echoes(error.errors())]
     if "data" in parts:
         for key, expected, found in parts["data"].mistakes():
             wrong(f"data.{key}", expected, found)
@@ -174,6 +174,16 @@ def _kinds(tables: Mapping[str, Mapping[str, Any]], wrong: Any) -> dict[str, typ
 
 def _model_kinds(model: type[models.Model]) -> dict[str, type[Section]]:
     return {"model": model.Options, "anneal": keys_for(model)}
+
+
+def _without_echoes(mistakes: list[Any]) -> list[Any]:
+    """Leave out that a key is missing where it is there, misspelt."""
+    typos = [mistake["loc"] for mistake in mistakes if mistake["type"] == "extra_forbidden"]
+
+    def misspelt(loc: tuple[Any, ...]) -> bool:
+        return any(t[:-1] == loc[:-1] and get_close_matches(str(t[-1]), [str(loc[-1])], 1, 0.6) for t in typos)
+
+    return [mistake for mistake in mistakes if not (mistake["type"] == "missing" and misspelt(mistake["loc"]))]
 
 
 def _line(where: str, mistake: Any, kind: type[Section]) -> str:

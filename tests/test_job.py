@@ -78,6 +78,18 @@ def test_a_mistake_is_one_line_that_helps(place, value, line):
     assert lines[0].startswith(f"job.toml: {line}")
 
 
+def test_a_misspelt_key_that_is_needed_is_one_mistake():
+    table = copy.deepcopy(GOOD)
+    table["model"]["casues"] = table["model"].pop("causes")
+    table["inference"].pop("gamma")
+    with pytest.raises(UserError) as caught:
+        check_job(table, where="job.toml")
+    assert str(caught.value).splitlines() == [
+        "job.toml: model.casues: unknown key, did you mean causes?",
+        "job.toml: inference.gamma: expected a value, found none",
+    ]
+
+
 def test_all_mistakes_are_told_at_once():
     table = copy.deepcopy(GOOD)
     for place, value in [("model", "casues"), ("data", "pionts"), ("inference", "gama"), ("anneal", "teperature")]:
