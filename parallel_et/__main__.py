@@ -7,6 +7,7 @@ from parallel_et.commands import start
 COMMANDS = {
     "train": "train a model as a job file says",
     "trials": "train it with many seeds and count how often all causes are found",
+    "bench": "measure an iteration beside one matrix product",
 }
 
 

@@ -1,21 +1,27 @@
 """The EM loop: expectation truncation (ET Alg. 1 and 2) on all ranks at once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from parallel_et.clock import Clock
 from parallel_et.models.base import UNUSED, Knobs, Model, Params, Summary
 from parallel_et.parallel.cut import largest
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
 from parallel_et.parallel.sums import ExactSum, exact_sum
+from parallel_et.parallel.team import Team
 from parallel_et.posterior.memory import Posteriors
+from parallel_et.posterior.states import Posterior
 from parallel_et.random import stream
+from parallel_et.rows import pad_rows
 from parallel_et.schedule import Plan
+
+PHASES = ("prepare", "select", "states", "statistics", "cut", "communication", "mstep")
+"""What an iteration is made of, for those who want to know where its time goes."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,14 @@ class Problem:
     rows: np.ndarray
     summary: Summary
     seed: int
+    team: Team
+    _sums: dict[str, list[ExactSum]] = field(default_factory=dict)
+
+    def sums(self, stage: str) -> list[ExactSum]:
+        """Where each thread of the team adds up the statistics of a stage; the same memory in every iteration."""
+        if stage not in self._sums:
+            self._sums[stage] = [ExactSum(self.model.statistics_like(stage)) for _ in range(self.team.size)]
+        return self._sums[stage]
 
 
 @dataclass(frozen=True)
@@ -38,7 +52,6 @@ class Info:
     free_energy: float
     points_used: int
     unused: np.ndarray
-    change: float
     seconds: dict[str, float]
 
 
@@ -47,10 +60,12 @@ def train(problem: Problem, ranks: Ranks, params: Params, watch: Callable[[Param
     plan, calm = problem.plan, 0
     for iteration in range(plan.iterations):
         knobs = ranks.from_root(partial(plan.at, iteration, params))
+        old = params
         params, info = iterate(problem, ranks, params, knobs)
         watch(params, knobs, info)
         if stop := plan.anneal.stop:
-            calm = calm + 1 if plan.settled(iteration) and info.change < stop.change else 0
+            change = np.linalg.norm(params.W - old.W) / (np.linalg.norm(old.W) or 1.0)
+            calm = calm + 1 if plan.settled(iteration) and change < stop.change else 0
             if ranks.of_root(calm >= stop.iterations):
                 break
     return params
@@ -58,30 +73,43 @@ def train(problem: Problem, ranks: Ranks, params: Params, watch: Callable[[Param
 
 def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tuple[Params, Info]:
     """One EM iteration: preselection and E-step, data classification, M-step, parameter noise."""
-    model, scheme, N = problem.model, problem.scheme, problem.shard.points
-    blocks, begun = list(problem.shard.blocks()), perf_counter()
+    model, scheme, team, N = problem.model, problem.scheme, problem.team, problem.shard.points
+    blocks, cutting = list(problem.shard.blocks()), knobs.points < problem.shard.points
+    clock, clocks = Clock("prepare"), [Clock("waiting") for _ in range(team.size)]
 
-    ready = model.prepare(params, knobs)
-    posteriors = Posteriors(
-        lambda Y: scheme.infer(model, ready, Y, knobs.temperature),
-        problem.rows,
-        blocks,
-        again=knobs.points < N or len(model.stages) > 1,
-    )
+    ready = now = model.prepare(params, knobs)
+    posteriors = Posteriors(len(problem.rows), problem.rows.nbytes, again=cutting or len(model.stages) > 1)
+
+    def expect(block: slice, thread: int) -> tuple[np.ndarray, Posterior]:
+        Y = pad_rows(problem.rows[block])
+        return Y, posteriors.of(block, lambda: scheme.infer(model, ready, Y, knobs.temperature, clocks[thread]))
+
+    def collect(stage: str, now: Any, totals: list[ExactSum], block: slice, thread: int) -> None:
+        Y, posterior = expect(block, thread)
+        clocks[thread]("statistics")
+        model.statistics(stage, now, Y, posterior, used[block], scheme.states, totals[thread])
+        clocks[thread]("waiting")
 
     used = np.ones(len(problem.rows), bool)
-    if knobs.points < N:
-        used = largest(ranks, finite(posteriors.evidence(), problem.shard, knobs), knobs.points)
-    cutting = perf_counter() - begun - posteriors.seconds
+    if cutting:
+        clock("blocks")
+        team.share(blocks, expect)
+        clock("cut")
+        used = largest(ranks, finite(posteriors.evidence, problem.shard, knobs), knobs.points)
 
-    new, maximising, unused = params, 0.0, np.zeros(model.H, bool)
+    new, unused = params, np.zeros(model.H, bool)
     for stage in model.stages:
-        now = ready if stage == model.stages[0] else model.prepare(new, knobs)
-        total = ExactSum(model.statistics_like(stage), model.bounds(stage, new, problem.summary), N)
-        for block in blocks:
-            Y, posterior = posteriors.points(block), posteriors[block]
-            total.add(model.statistics(stage, now, Y, posterior, used[block], scheme.states))
-        sums, reduced = total.on_root(ranks), perf_counter()
+        totals = problem.sums(stage)
+        for total in totals:
+            total.reset(model.bounds(stage, new, problem.summary), N)
+        clock("blocks")
+        team.share(blocks, partial(collect, stage, now, totals))
+        clock("statistics")
+        for total in totals[1:]:
+            totals[0].merge(total)
+        clock("communication")
+        sums = totals[0].on_root(ranks)
+        clock("mstep")
         if ranks.is_root:
             new = model.maximise(stage, new, sums, knobs, scheme.gamma, problem.summary)
             if stage == model.stages[0]:
@@ -90,14 +118,26 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
                 new = add_noise(model, new, knobs, problem.seed)
             if not all(np.isfinite(value).all() for value in vars(new).values()):
                 raise ArithmeticError(f"iteration {knobs.iteration}: the M-step gave parameters that are not finite")
+        clock("communication")
         new = ranks.share(new)
-        maximising += perf_counter() - reduced
+        clock("prepare")
+        if stage != model.stages[-1]:
+            now = model.prepare(new, knobs)
 
-    free_energy = exact_sum(ranks, finite(posteriors.evidence(), problem.shard, knobs), N) / N
-    change = float(np.linalg.norm(new.W - params.W) / (np.linalg.norm(params.W) or 1.0))
-    spent = {"expectation": posteriors.seconds, "cut": cutting, "maximisation": maximising}
-    spent["statistics"] = perf_counter() - begun - sum(spent.values())
-    return new, Info(free_energy, min(N, max(0, knobs.points)), unused, change, spent)
+    clock("communication")
+    free_energy = exact_sum(ranks, finite(posteriors.evidence, problem.shard, knobs), N) / N
+    return new, Info(free_energy, min(N, max(0, knobs.points)), unused, phases(clock, clocks))
+
+
+def phases(clock: Clock, clocks: list[Clock]) -> dict[str, float]:
+    """Seconds of each phase: what the threads did with the blocks, as shares of the time that it took."""
+    seconds, inside = dict.fromkeys(PHASES, 0.0), [c.stop() for c in clocks]
+    seconds |= clock.stop()
+    blocks = seconds.pop("blocks", 0.0)
+    busy = {phase: sum(s.get(phase, 0.0) for s in inside) for phase in PHASES}
+    for phase, spent in busy.items():
+        seconds[phase] += blocks * spent / (sum(busy.values()) or 1.0)
+    return seconds
 
 
 def add_noise(model: Model, params: Params, knobs: Knobs, seed: int) -> Params:

@@ -35,6 +35,7 @@ class Run(Section):
     """The keys of [run]."""
 
     seed: int = Field(1, ge=0, lt=2**63, description="seed of all that is random")
+    threads: int = Field(1, ge=1, le=1024, description="threads of a rank; they change the time, not the result")
     snapshots: int = Field(0, ge=0, description="keep W every so many iterations; 0: never")
     picture: bool = Field(False, description="draw the fields to fields.png at the end")
 

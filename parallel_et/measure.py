@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from parallel_et.models.base import Knobs, Model, Params
+from parallel_et.rows import pad_rows
 
 CLOSE = 1.0
 """Largest mean absolute error of a field that counts as found, for causes of magnitude 10."""
@@ -40,15 +41,15 @@ class Recovery:
 
 def recovery(model: Model, scheme: Any, params: Params, causes: np.ndarray) -> Recovery:
     """Show each cause (D, b) alone and without noise: the unit most probable to be active alone represents it."""
-    Y = np.ascontiguousarray(causes.T, np.float64)
+    Y = pad_rows(causes.T)
     knobs = Knobs(0, 1.0, 0.0, len(Y), {}, {name: knob.rule(1.0) for name, knob in model.knobs.items()})
-    posterior = scheme.infer(model, model.prepare(params, knobs), Y, 1.0)
-    alone = np.zeros((len(Y), model.H))
-    if posterior.singletons.size:
-        alone += posterior.singletons
-    single = np.flatnonzero(scheme.states.size == 1)
-    for k, i in zip(single, scheme.states.last[single], strict=True):
-        np.add.at(alone, (np.arange(len(Y)), posterior.candidates[:, i]), posterior.weights[k])
+    ready = model.prepare(params, knobs)
+    seen = model.observe(ready, Y, scheme.singletons)
+    alone = model.log_singletons(ready, seen)
+    if not scheme.singletons and scheme.candidates < model.H:
+        outside = np.ones(alone.shape, bool)
+        np.put_along_axis(outside, model.select(ready, seen, scheme.candidates), False, 1)
+        alone[outside] = -np.inf
     unit = alone.argmax(1)
     mae = np.abs(params.W[:, unit] - causes).mean(0)
     closeness = CLOSE * np.abs(causes).max() / 10

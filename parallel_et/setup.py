@@ -14,6 +14,7 @@ from parallel_et.models.base import FileInit, Params, Summary
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard, block_size
 from parallel_et.parallel.sums import ExactSum
+from parallel_et.parallel.team import Team
 from parallel_et.random import stream
 from parallel_et.schedule import Plan
 
@@ -43,14 +44,16 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
     """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
     model_kind, scheme_kind = models.known()[job.model.name], posterior.known()[job.inference.scheme]
     scheme = scheme_kind(job.inference, job.model.causes)
+    model = model_kind(job.model, source.dims)
+    statistics = sum(int(np.prod(shape)) for shape in model.statistics_like(model.stages[0]).values())
+    size = block_size(source.points, model.nanoseconds(len(scheme.states)), statistics)
     with ranks.together():
-        shard = Shard.of(source.points, block_size(source.points, len(scheme.states)), ranks.rank, ranks.size)
+        shard = Shard.of(source.points, size, ranks.rank, ranks.size)
         rows = source.read(shard.first, shard.last)
         check_rows(rows, shard.first, source.name)
     summary = summarise(rows, shard, ranks)
-    model = model_kind(job.model, source.dims)
     plan = Plan(job.anneal, model, scheme.gamma, source.points)
-    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed)
+    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, Team(job.run.threads))
     given = ranks.from_root(lambda: given_arrays(job, source.dims))
     params = ranks.share(model.initial(stream(job.run.seed, "init"), summary, given))
     return problem, params, fingerprint(rows, shard, ranks)
@@ -88,10 +91,12 @@ def summarise(rows: np.ndarray, shard: Shard, ranks: Ranks) -> Summary:
     dims = rows.shape[1]
     largest = ranks.max(max((float(np.abs(rows[b]).max()) for b in shard.blocks()), default=0.0))
     bounds = {"sum": dims * largest, "squares": dims * largest**2, "negative": float(dims)}
-    total = ExactSum(dict.fromkeys(bounds, ()), bounds, shard.points)
+    total = ExactSum(dict.fromkeys(bounds, ()))
+    total.reset(bounds, shard.points)
     for block in shard.blocks():
         Y = np.asarray(rows[block], np.float64)
-        total.add({"sum": Y.sum(), "squares": (Y * Y).sum(), "negative": (Y < 0).sum()})
+        for name, value in zip(bounds, (Y.sum(), (Y * Y).sum(), (Y < 0).sum()), strict=True):
+            total.add(name, value)
     sums = total.everywhere(ranks)
     count = shard.points * dims
     mean, square, negative = (float(sums[name]) / count for name in bounds)

@@ -48,7 +48,7 @@ def test_the_run_directory_holds_everything(finished):
         assert file["params/W"].dtype == np.float64
         assert file["truth/W"].shape == (25, 10)
         assert file["history/free_energy"].shape == (100,)
-        for name in ("temperature", "points_used", "sigma", "pi", "seconds_expectation", "seconds_maximisation"):
+        for name in ("temperature", "points_used", "sigma", "pi", "seconds_select", "seconds_mstep"):
             assert file[f"history/{name}"].shape == (100,)
         assert file["snapshots/W"].shape == (4, 25, 10)
         assert file["snapshots/iteration"][()].tolist() == [25, 50, 75, 100]
@@ -113,7 +113,7 @@ def test_a_dry_run_checks_and_tells_and_writes_nothing(tmp_path):
     done = train(3, DEMO, "--dry-run", cwd=tmp_path)
     assert done.returncode == 0
     assert 'name = "linca"' in done.stdout
-    assert "a rank has at most 192 points in blocks of 32" in done.stdout
+    assert "a rank has at most 256 points in blocks of 128" in done.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -151,14 +151,14 @@ def test_mostly_negative_data_are_warned_of_where_fields_cannot_be(tmp_path):
 def test_the_commands_are_listed_and_help_shows_an_example():
     listed = launch(None, "-m", "parallel_et")
     assert listed.returncode == 0
-    for name in ("train", "trials"):
+    for name in ("train", "trials", "bench"):
         assert name in listed.stdout
         helped = launch(2, "-m", f"parallel_et.{name}", "--help")
         assert helped.returncode == 0
         assert helped.stdout.count("example:\n  mpirun -n") == 1
     wrong = launch(None, "-m", "parallel_et", "trian")
     assert wrong.returncode == 2
-    assert wrong.stderr == "parallel-et: expected train or trials, found trian\n"
+    assert wrong.stderr == "parallel-et: expected train or trials or bench, found trian\n"
 
 
 def test_a_terminal_gets_a_bar_and_the_log_its_lines(tmp_path):

@@ -44,7 +44,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         report.say(note)
         if ranks.from_root(lambda: directory.finished) and not args.dry_run:
             return 0
-    if crowded := ranks.limit_threads():
+    if crowded := ranks.limit_threads(job.run.threads):
         report.say(f"warning: {crowded}")
 
     with ranks.together():

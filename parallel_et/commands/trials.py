@@ -52,7 +52,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     ranks.from_root(lambda: read_job(args.job, [*args.set, f"run.seed={first + args.count - 1}"]))
     groups = min(args.count, max(1, ranks.size // args.ranks_per_trial))
     group, number = split(ranks, groups)
-    group.limit_threads()
+    group.limit_threads(job.run.threads)
     mine = []
     with ranks.together():
         for index in range(number, args.count, groups):

@@ -6,9 +6,13 @@ from typing import Any
 import numpy as np
 
 from parallel_et.errors import UserError
+from parallel_et.rows import aligned
 
 GROUP = 256
 """Points that a generator draws at a time; fixed for ever, so that the data depend on the seed alone."""
+
+PIECE = 1 << 24
+"""Bytes that are read from a file at a time."""
 
 
 class Source(ABC):
@@ -47,7 +51,12 @@ class ArrayRows(Source):
         self.dtype = np.float32 if self.table.dtype in (np.float32, np.float16) else np.float64
 
     def read(self, first: int, last: int) -> np.ndarray:
-        return np.array(self.table[first:last], self.dtype, order="C").reshape(last - first, self.dims)
+        rows = aligned((last - first, self.dims), self.dtype)
+        step = max(1, PIECE // (rows.itemsize * self.dims))
+        for start in range(first, last, step):
+            piece = np.asarray(self.table[start : min(start + step, last)])
+            rows[start - first : start - first + len(piece)] = piece.reshape(len(piece), self.dims)
+        return rows
 
 
 class Generated(Source):
@@ -58,7 +67,7 @@ class Generated(Source):
         """The points of one group, (GROUP, dims)."""
 
     def read(self, first: int, last: int) -> np.ndarray:
-        rows = np.empty((last - first, self.dims))
+        rows = aligned((last - first, self.dims))
         for index in range(first // GROUP, -(-last // GROUP)):
             low, high = max(first, index * GROUP), min(last, (index + 1) * GROUP)
             rows[low - first : high - first] = self.group(index)[low - index * GROUP : high - index * GROUP]

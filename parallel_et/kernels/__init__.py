@@ -1,8 +1,8 @@
 """Numba loops over one block of points; nothing in here knows ranks, files or schedules.
 
 Every kernel is compiled for one explicit signature when its module is imported and is cached on disk, so that
-it is compiled once on a machine and never again for the same types. Points that are handled as SIMD lanes
-come as the last axis, in tiles of ``LANES``.
+it is compiled once on a machine and never again for the same types. The dimensions of points and fields are padded
+with zeros, so that rows are whole vectors, and arrays start on cache lines, which vectors then do not straddle.
 """
 
 from collections.abc import Callable
@@ -10,15 +10,23 @@ from functools import partial
 from typing import Any
 
 import numba
+import numpy as np
 
-LANES = 16
-"""Points handled side by side in the kernels that have the points as lanes."""
+from parallel_et.rows import CACHE_LINE
 
 kernel: Callable[..., Any] = partial(numba.njit, cache=True, nogil=True, error_model="numpy", boundscheck=False)
-"""The decorator of all kernels; floating-point operations keep their written order."""
+"""The decorator of all kernels."""
 
-reducing: Callable[..., Any] = partial(kernel, fastmath={"reassoc", "contract", "nsz"})
-"""For kernels whose inner loop is a sum over the dimensions: lets the compiler keep partial sums in SIMD lanes."""
+part: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=True)
+"""The decorator of what several kernels share; it is compiled into each of them."""
 
 NEGLIGIBLE = 1e-20
 """A state whose weight is below this adds nothing to any statistic that double precision could show."""
+
+
+@part
+def scratch(size):
+    """An uninitialised array of doubles whose vectors do not straddle cache lines."""
+    room = np.empty(size + CACHE_LINE // 8)
+    skip = -room.ctypes.data % CACHE_LINE // 8
+    return room[skip : skip + size]

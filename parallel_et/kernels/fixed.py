@@ -1,21 +1,56 @@
-"""Fixed-point accumulation: integer sums are the same in any order."""
+"""Fixed-point accumulation: integer sums are the same in any order.
+
+A sum is held in two words, high + low / LOW, in units that the caller's scale makes of its values.
+"""
 
 import numpy as np
 
-from parallel_et.kernels import kernel
+from parallel_et.kernels import kernel, part
 
-LOW = 2.0**40
-"""Units of the low word in one of the high word; leaves room for 2^22 additions."""
+LOW_BITS = 40
+LOW = 2.0**LOW_BITS
+"""Units of the low word in one of the high word."""
+FULL = 1 << 61
+
+
+@part
+def add_one(high, low, index, x):
+    """Add x to the number at an index."""
+    whole = np.rint(x)
+    high[index] += np.int64(whole)
+    low[index] += np.int64(np.rint((x - whole) * LOW))
+    if abs(low[index]) > FULL:
+        carry(high, low, index)
+
+
+@part
+def carry(high, low, index):
+    """Bring the low word of a number into [0, LOW)."""
+    whole = low[index] >> LOW_BITS
+    high[index] += whole
+    low[index] -= whole << LOW_BITS
 
 
 @kernel("void(float64[::1], float64, int64[::1], int64[::1])")
 def add(values, scale, high, low):
-    """Add values * scale to high + low / LOW, each rounded to the nearest integer; all (m,)."""
+    """Add values * scale, each rounded to the nearest unit of the low word; all (m,)."""
     for i in range(values.shape[0]):
-        x = values[i] * scale
-        whole = np.rint(x)
-        high[i] += np.int64(whole)
-        low[i] += np.int64(np.rint((x - whole) * LOW))
+        add_one(high, low, i, values[i] * scale)
+
+
+@kernel("void(int64[::1], int64[::1])")
+def settle(high, low):
+    """Carry in all numbers (m,), so that the words of many ranks can be added, and equal sums have equal words."""
+    for i in range(high.shape[0]):
+        carry(high, low, i)
+
+
+@kernel("void(float64, int64[::1], int64[::1], float64[::1])")
+def value(scale, high, low, out):
+    """out = (high + low / LOW) / scale, the same for all words that stand for the same number; all (m,)."""
+    for i in range(high.shape[0]):
+        carry(high, low, i)
+        out[i] = (high[i] + low[i] / LOW) / scale
 
 
 @kernel("uint64(uint64[:,::1], int64)")

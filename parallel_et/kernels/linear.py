@@ -1,90 +1,258 @@
-"""States and statistics of models whose mean is W s: nothing here costs D operations a state."""
+"""Posterior and statistics of models whose mean is W s: nothing here costs D operations a state."""
+
+from math import log as log_of
 
 import numpy as np
 
-from parallel_et.kernels import LANES, NEGLIGIBLE, kernel
+from parallel_et.kernels import NEGLIGIBLE, kernel, part, scratch
+from parallel_et.kernels.fixed import LOW, add_one
+from parallel_et.kernels.simd import LANES, add_fixed, exp, fill, fma, list_from, load, maximum, store
+from parallel_et.kernels.truncated import weigh_singles
+
+STRIP = 8 * LANES
+"""Dimensions whose sums are kept in registers."""
+
+
+@part
+def add_strip(sums, weight, Y, y):
+    """Add a weighted strip of Y, from a flat index on, to the sums."""
+    a, b, c, d, e, f, g, h = sums
+    return (
+        fma(weight, load(Y, y), a),
+        fma(weight, load(Y, y + LANES), b),
+        fma(weight, load(Y, y + 2 * LANES), c),
+        fma(weight, load(Y, y + 3 * LANES), d),
+        fma(weight, load(Y, y + 4 * LANES), e),
+        fma(weight, load(Y, y + 5 * LANES), f),
+        fma(weight, load(Y, y + 6 * LANES), g),
+        fma(weight, load(Y, y + 7 * LANES), h),
+    )
+
+
+def from_strips(strips: np.ndarray, H: int) -> np.ndarray:
+    """The table (H, D) whose columns are stored in strips: each strip as a table of its own, one after the other."""
+    D = strips.size // H
+    table = np.empty((H, D))
+    for begin in range(0, D, STRIP):
+        end = min(begin + STRIP, D)
+        table[:, begin:end] = strips[begin * H : end * H].reshape(H, -1)
+    return table
 
 
 @kernel(
-    "void(float64[:,::1], float64[::1], float64[::1], float64[:,::1], float64, int32[:,::1], int32[::1], int32[::1], "
-    "float64[:,::1])"
+    "void(float64[:,::1], float64[::1], float64[::1], float64[:,::1], float64, float64, int32[:,::1], int32[:,::1], "
+    "int64, float64[:,::1], float64[::1], float64[:,::1])"
 )
-def log_joint(product, base, bias, gram, precision, candidates, size, last, out):
-    """Log joint of all states over each point's candidates, as a walk down the tree of states.
+def posterior(products, base, bias, gram, precision, beta, candidates, inner, K, singles, evidence, moments):
+    """ET eq. 20 and the moments <s_i s_j> under it, for all states over each point's candidates; points are the lanes.
 
     log p(s, y) = base(y) + sum_{h in s} (b_h / sigma^2 + bias_h) - sum_{h < h' in s} G_hh' / sigma^2 with b = W^T y.
-    product (n, H) = Y W, base (n,), bias (H,), gram (H, H), precision = 1 / sigma^2, candidates (n, H'), size and
-    last (K,) of the tree in depth-first order, out (K, n). Costs |s| + 1 additions a state.
+    On the way down the tree of states a child adds to its parent what is left of its cause's term, from which each
+    cause above has taken its G. The moments are the derivatives of the log of the sum by these terms: the way back.
+
+    products (n, H') = b of the candidates, base (n,), bias (H,), gram (H, H), precision = 1 / sigma^2, beta = 1 / T,
+    candidates (n, H'), inner (M, 4) and K of the tree.
+    singles (n, H) or (n, 0): b of all causes, becomes the weights of the states with one cause; 0 for candidates.
+    evidence (n,) out: F_n = log sum p^beta. moments (H' (H' + 1) / 2, n) out: <s_i s_j> at j (j + 1) / 2 + i, i <= j.
+    Costs one exp and about eight additions a state.
     """
     N, C = candidates.shape
-    K = size.shape[0]
-    unary = np.empty((C, LANES))
-    pair = np.empty((C, C, LANES))
-    energy = np.empty((np.max(size) + 1, LANES))
-    path = np.empty(C, np.int32)
-    for first in range(0, N, LANES):
-        width = min(LANES, N - first)
-        for lane in range(LANES):
+    M, H = inner.shape[0], singles.shape[1]
+    V = LANES
+    depth = np.max(inner[:, 1]) + 1
+    left, pair, moment = scratch((depth + 1) * C * V), scratch((C + 1) * C * V), scratch((C + 1) * C * V)
+    q, peaks, totals = scratch(K * V), scratch(V), scratch(V)
+    pair[:] = 0.0
+    zero, inverse_temperature = fill(0.0), fill(beta)
+    for first in range(0, N, V):
+        width = min(V, N - first)
+        for lane in range(V):
             n = first + min(lane, width - 1)
-            energy[0, lane] = base[n]
-            for i in range(C):
-                h = candidates[n, i]
-                unary[i, lane] = product[n, h] * precision + bias[h]
-                for j in range(i):
-                    pair[i, j, lane] = gram[h, candidates[n, j]] * precision
-        for k in range(K):
-            depth = size[k]
-            if depth > 0:
-                i = last[k]
-                path[depth - 1] = i
-                for lane in range(LANES):
-                    energy[depth, lane] = energy[depth - 1, lane] + unary[i, lane]
-                for step in range(depth - 1):
-                    j = path[step]
-                    for lane in range(LANES):
-                        energy[depth, lane] -= pair[i, j, lane]
+            q[lane] = base[n]
+            for j in range(C):
+                h = candidates[n, j]
+                left[j * V + lane] = products[n, j] * precision + bias[h]
+                for i in range(j):
+                    pair[((i + 1) * C + j) * V + lane] = gram[h, candidates[n, i]] * precision
+
+        peak = load(q, 0)
+        for node in range(M):
+            g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
+            above = max(g - 1, 0) * C
+            energy = load(q, inner[node, 0] * V)
+            for j in range(i + 1, C):
+                term = load(left, (above + j) * V) - load(pair, ((i + 1) * C + j) * V)
+                store(left, (g * C + j) * V, term)
+                term = energy + term
+                store(q, (child + j) * V, term)
+                peak = maximum(peak, term)
+        if H > 0:
+            store(peaks, 0, peak)
             for lane in range(width):
-                out[k, first + lane] = energy[depth, lane]
+                peaks[lane], totals[lane] = weigh_singles(
+                    first + lane, beta, precision, base[first + lane], bias, candidates, peaks[lane], singles
+                )
+            for lane in range(width, V):
+                totals[lane] = 0.0
+            peak = load(peaks, 0)
+
+        sum_q = zero
+        for k in range(K):
+            weight = exp(inverse_temperature * (load(q, k * V) - peak))
+            store(q, k * V, weight)
+            sum_q = sum_q + weight
+        if H > 0:
+            sum_q = sum_q + load(totals, 0)
+        store(peaks, 0, peak)
+        store(totals, 0, sum_q)
+        for lane in range(width):
+            evidence[first + lane] = beta * peaks[lane] + log_of(totals[lane])
+            for h in range(H):
+                singles[first + lane, h] *= 1.0 / totals[lane]
+
+        for p in range((C + 1) * C):
+            store(moment, p * V, zero)
+        for p in range((depth + 1) * C):
+            store(left, p * V, zero)
+        for node in range(M - 1, -1, -1):
+            g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
+            above = (g - 1 if g > 0 else depth) * C
+            mass = load(q, inner[node, 0] * V)
+            for j in range(i + 1, C):
+                weight = load(q, (child + j) * V)
+                mass = mass + weight
+                weight = weight + load(left, (g * C + j) * V)
+                store(left, (g * C + j) * V, zero)
+                store(left, (above + j) * V, load(left, (above + j) * V) + weight)
+                p = ((i + 1) * C + j) * V
+                store(moment, p, load(moment, p) + weight)
+            store(q, inner[node, 0] * V, mass)
+        share = fill(1.0) / sum_q
+        row = 0
+        for j in range(C):
+            for i in range(j + 1):
+                value = load(moment, ((i + 1) * C + j if i < j else j) * V) * share
+                if width == V:
+                    store(moments, row * N + first, value)
+                else:
+                    store(peaks, 0, value)
+                    for lane in range(width):
+                        moments[row, first + lane] = peaks[lane]
+                row += 1
 
 
 @kernel(
-    "void(float64[:,::1], float64[:,::1], float64[:,::1], int32[:,::1], boolean[::1], int32[::1], int32[:,::1], "
-    "float64[:,::1], float64[:,::1])"
+    "Tuple((int64[::1], int64[::1], float64[::1]))(int32[:,::1], float64[:,::1], int64[::1], int32[::1], "
+    "float64[::1], boolean[::1], int64)"
 )
-def moments(Y, states, singletons, candidates, used, size, members, ys, ss):
-    """Sums over the used points of y <s>^T and <s s^T> (ET eq. 26), given the weights of their states.
+def means_by_cause(candidates, moments, start, cause, weight, used, H):
+    """The posterior means that are not negligible, of the used points, sorted by cause.
 
-    Y (n, D), states (K, n), singletons (n, H) or (n, 0), candidates (n, H'), used (n,), members (K, gamma);
-    ys (H, D) and ss (H, H) are added to, ss in its lower triangle by candidate order: the caller adds its transpose.
-    Costs D H' operations a point, and |s|^2 / 2 additions a state.
+    candidates (n, H'), moments (H' (H' + 1) / 2, n); start (n + 1,), cause and weight: single causes besides;
+    used (n,). Returns where each cause starts (H + 2,), and for each mean its point and its value.
     """
     N, C = candidates.shape
-    pair = np.empty((C, C, LANES))
-    for first in range(0, N, LANES):
-        width = min(LANES, N - first)
-        pair[:] = 0.0
-        for k in range(size.shape[0]):
-            for a in range(size[k]):
-                i = members[k, a]
-                for b in range(a + 1):
-                    j = members[k, b]
-                    for lane in range(width):
-                        pair[i, j, lane] += states[k, first + lane]
-        for lane in range(width):
-            n = first + lane
-            if not used[n]:
+    starts = np.zeros(H + 2, np.int64)
+    for filling in range(2):
+        if filling:
+            for h in range(H):
+                starts[h + 2] += starts[h + 1]
+            points, values = np.empty(starts[H + 1], np.int64), np.empty(starts[H + 1])
+        else:
+            points, values = np.empty(0, np.int64), np.empty(0)
+        for i in range(C):
+            row = i * (i + 1) // 2 + i
+            for n in range(N):
+                if used[n] and moments[row, n] >= NEGLIGIBLE:
+                    place = candidates[n, i] + 2 - filling
+                    if filling:
+                        points[starts[place]] = n
+                        values[starts[place]] = moments[row, n]
+                    starts[place] += 1
+        for n in range(N):
+            if used[n]:
+                for k in range(start[n], start[n + 1]):
+                    place = cause[k] + 2 - filling
+                    if filling:
+                        points[starts[place]] = n
+                        values[starts[place]] = weight[k]
+                    starts[place] += 1
+    return starts, points, values
+
+
+@kernel(
+    "void(float64[:,::1], int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], float64, "
+    "int64[::1], int64[::1])"
+)
+def add_fields(Y, starts, points, values, field_scale, field_high, field_low, scale, high, low):
+    """Add sum_n <s_h> y_n to the fixed-point sums field_high, field_low (D H,), and sum_n <s_h> to high, low.
+
+    Y (n, D); starts, points, values of ``means_by_cause``; the sums of the fields are in strips, as ``from_strips``
+    has them; high and low (H (H + 1) / 2,) are the lower triangle of <s s^T>, row by row. Costs D operations a mean,
+    and some D a cause that has any: strip by strip of the dimensions, so that the points stay in the cache, and
+    cause by cause, with the sums in registers.
+    """
+    N, D = Y.shape
+    H = starts.shape[0] - 2
+    unit, scales, zero = fill(LOW), fill(field_scale), fill(0.0)
+    near = scratch(N * STRIP)
+    for begin in range(0, D, STRIP):
+        width = min(STRIP, D - begin)
+        for n in range(N):
+            for d in range(0, width, LANES):
+                store(near, n * width + d, load(Y, n * D + begin + d))
+        for h in range(H):
+            if starts[h] == starts[h + 1]:
                 continue
-            for i in range(C):
-                h = candidates[n, i]
-                for j in range(i + 1):
-                    ss[h, candidates[n, j]] += pair[i, j, lane]
-                mean = pair[i, i, lane]
-                if mean > NEGLIGIBLE:
-                    for d in range(Y.shape[1]):
-                        ys[h, d] += mean * Y[n, d]
-            for h in range(singletons.shape[1]):
-                mean = singletons[n, h]
-                if mean > NEGLIGIBLE:
-                    ss[h, h] += mean
-                    for d in range(Y.shape[1]):
-                        ys[h, d] += mean * Y[n, d]
+            here = begin * H + h * width
+            if width == STRIP:
+                sums = (zero, zero, zero, zero, zero, zero, zero, zero)
+                for k in range(starts[h], starts[h + 1]):
+                    sums = add_strip(sums, fill(values[k]), near, points[k] * STRIP)
+                for d, value in enumerate(sums):
+                    add_fixed(field_high, field_low, here + d * LANES, value * scales, unit)
+            else:
+                for d in range(0, width, LANES):
+                    value = zero
+                    for k in range(starts[h], starts[h + 1]):
+                        value = fma(fill(values[k]), load(near, points[k] * width + d), value)
+                    add_fixed(field_high, field_low, here + d, value * scales, unit)
+    for h in range(H):
+        mean = 0.0
+        for k in range(starts[h], starts[h + 1]):
+            mean += values[k]
+        add_one(high, low, h * (h + 1) // 2 + h, mean * scale)
+
+
+@kernel("void(int32[:,::1], float64[:,::1], boolean[::1], float64, int64[::1], int64[::1])")
+def add_pairs(candidates, moments, used, scale, high, low):
+    """Add <s_h s_h'> of the used points, h' < h, to the fixed-point sums high, low (H (H + 1) / 2,).
+
+    candidates (n, H') in rising order, moments (H' (H' + 1) / 2, n), used (n,). Costs H'^2 / 2 operations a point.
+    """
+    N, C = candidates.shape
+    whole = N - N % LANES
+    found = np.empty(N + LANES, np.int32)
+    for j in range(C):
+        for i in range(j):
+            row, count = j * (j + 1) // 2 + i, 0
+            for n in range(0, whole, LANES):
+                count += list_from(load(moments, row * N + n), NEGLIGIBLE, n, found, count)
+            for n in range(whole, N):
+                found[count] = n
+                count += moments[row, n] >= NEGLIGIBLE
+            for k in range(count):
+                n = found[k]
+                h = np.int64(candidates[n, j])
+                add_one(high, low, h * (h + 1) // 2 + candidates[n, i], moments[row, n] * scale * used[n])
+
+
+@kernel("void(float64[::1], float64[:,::1])")
+def unpack(triangle, out):
+    """The symmetric out (H, H) from its lower triangle, row by row."""
+    k = 0
+    for h in range(out.shape[0]):
+        for i in range(h + 1):
+            out[h, i] = triangle[k]
+            out[i, h] = triangle[k]
+            k += 1

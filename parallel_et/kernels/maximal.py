@@ -1,9 +1,12 @@
-"""States and statistics of models whose mean is the elementwise maximum of the active causes' fields."""
+"""Posterior and statistics of models whose mean is the elementwise maximum of the active causes' fields."""
+
+from math import log as log_of
 
 import numpy as np
 
-from parallel_et.kernels import NEGLIGIBLE, kernel, reducing
-from parallel_et.kernels.math import exp, log
+from parallel_et.kernels import kernel, part, scratch
+from parallel_et.kernels.simd import LANES, equals, exp, fill, fma, highest, load, log, maximum, store, total
+from parallel_et.kernels.truncated import weigh_singles
 
 TINY = 1e-300
 FAR = -1e4  # a logarithm whose exp is zero
@@ -11,118 +14,268 @@ STEEP = 24.0
 """From this rho on the powers of small fields would underflow, and shares are computed from logarithms."""
 
 
-@reducing("void(float64[:,::1], float64[:,::1], int32[:,::1], int32[::1], int32[::1], float64[:,::1])")
-def square_errors(Y, WT, candidates, size, last, out):
-    """out[k, n] = |y_n - max_{h in s} W_h|^2 of all states: a child's mean is the max of its parent's and one field.
+@part
+def error(Y, y, means, mean, fields, field, D):
+    """Squared distance of D numbers of Y to the larger of a mean and a field, all from flat indices on."""
+    first, second = fill(0.0), fill(0.0)
+    whole = D - D % (2 * LANES)
+    for d in range(0, whole, 2 * LANES):
+        gap = load(Y, y + d) - maximum(load(means, mean + d), load(fields, field + d))
+        first = fma(gap, gap, first)
+        gap = load(Y, y + d + LANES) - maximum(load(means, mean + d + LANES), load(fields, field + d + LANES))
+        second = fma(gap, gap, second)
+    if whole < D:
+        gap = load(Y, y + whole) - maximum(load(means, mean + whole), load(fields, field + whole))
+        first = fma(gap, gap, first)
+    return total(first + second)
 
-    Y (n, D), WT (H, D) >= 0, candidates (n, H'), size and last (K,) in depth-first order, out (K, n).
-    Costs 3 D operations a state.
+
+@part
+def errors_of_four(Y, y, means, above, mean, fields, added, field, keep, D):
+    """Squared distances of Y to the larger of a mean and each of four fields that stand one after the other.
+
+    The mean is the larger of the one above and of the field that is added, and is kept at ``mean`` if asked for.
     """
-    D = Y.shape[1]
-    mean = np.zeros((np.max(size) + 1, D))
-    for n in range(Y.shape[0]):
-        for k in range(size.shape[0]):
-            depth = size[k]
-            total = 0.0
-            if depth == 0:
-                for d in range(D):
-                    total += Y[n, d] * Y[n, d]
-            else:
-                h = candidates[n, last[k]]
-                for d in range(D):
-                    value = max(mean[depth - 1, d], WT[h, d])
-                    mean[depth, d] = value
-                    total += (Y[n, d] - value) * (Y[n, d] - value)
-            out[k, n] = total
+    a, b, c, e = fill(0.0), fill(0.0), fill(0.0), fill(0.0)
+    for d in range(0, D, LANES):
+        here, there = load(Y, y + d), maximum(load(means, above + d), load(fields, added + d))
+        if keep:
+            store(means, mean + d, there)
+        gap = here - maximum(there, load(fields, field + d))
+        a = fma(gap, gap, a)
+        gap = here - maximum(there, load(fields, field + D + d))
+        b = fma(gap, gap, b)
+        gap = here - maximum(there, load(fields, field + 2 * D + d))
+        c = fma(gap, gap, c)
+        gap = here - maximum(there, load(fields, field + 3 * D + d))
+        e = fma(gap, gap, e)
+    return total(a), total(b), total(c), total(e)
+
+
+@part
+def errors_of_two(Y, y, means, above, mean, fields, added, field, keep, D):
+    """As ``errors_of_four``, for two fields."""
+    a, b = fill(0.0), fill(0.0)
+    for d in range(0, D, LANES):
+        here, there = load(Y, y + d), maximum(load(means, above + d), load(fields, added + d))
+        if keep:
+            store(means, mean + d, there)
+        gap = here - maximum(there, load(fields, field + d))
+        a = fma(gap, gap, a)
+        gap = here - maximum(there, load(fields, field + D + d))
+        b = fma(gap, gap, b)
+    return total(a), total(b)
 
 
 @kernel(
-    "void(float64[:,::1], float64[:,::1], float64[:,::1], float64, float64[:,::1], float64[:,::1], int32[:,::1], "
-    "boolean[::1], int32[::1], int32[:,::1], float64[:,::1], float64[:,::1], float64[::1])"
+    "void(float64[:,::1], float64[:,::1], float64[::1], float64[::1], float64, float64, float64, int32[:,::1], "
+    "int32[::1], int32[:,::1], float64[:,::1], float64[::1], float64[:,::1])"
+)
+def posterior(Y, WT, base, bias, odds, precision, beta, candidates, size, inner, singles, evidence, weights):
+    """ET eq. 20 for all states over each point's candidates: a child's mean is the max of its parent's and one field.
+
+    log p(s, y) = base(y) + |y|^2 / (2 sigma^2) + odds |s| - |y - max_{h in s} W_h|^2 / (2 sigma^2).
+    Y (n, D), WT (H, D) >= 0, base (n,), bias (H,), precision = 1 / sigma^2, beta = 1 / T, candidates (n, H'), size (K,)
+    and inner (M, 4) of the tree of states.
+    singles (n, H) or (n, 0): W_h . y of all causes, becomes the weights of the states with one cause; 0 for candidates.
+    evidence (n,) out: F_n = log sum p^beta. weights (n, K) out. Costs 3 D operations and one exp a state.
+    """
+    N, D = Y.shape
+    C, M, K, H = candidates.shape[1], inner.shape[0], size.shape[0], singles.shape[1]
+    deepest = np.max(inner[:, 1])
+    fields, means = scratch((C + 1) * D), scratch((deepest + 1) * D)
+    fields[C * D :], means[:] = 0.0, 0.0
+    wide = -(-K // LANES) * LANES
+    logs, prior = scratch(wide), scratch(wide)
+    logs[:], prior[:] = 0.0, -np.inf
+    for k in range(K):
+        prior[k] = odds * size[k]
+    inverse_temperature = fill(beta)
+    for n in range(N):
+        for i in range(C):
+            for d in range(0, D, LANES):
+                store(fields, i * D + d, load(WT, candidates[n, i] * D + d))
+        for node in range(M):
+            g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
+            above, mean, added = max(g - 1, 0) * D, g * D, (i if g > 0 else C) * D
+            keep, j, k = 0 < g < deepest, i + 1, child + i + 1
+            while j + 4 <= C:
+                logs[k], logs[k + 1], logs[k + 2], logs[k + 3] = errors_of_four(
+                    Y, n * D, means, above, mean, fields, added, j * D, keep, D
+                )
+                keep, j, k = False, j + 4, k + 4
+            if j + 2 <= C:
+                logs[k], logs[k + 1] = errors_of_two(Y, n * D, means, above, mean, fields, added, j * D, keep, D)
+                keep, j, k = False, j + 2, k + 2
+            if j < C:
+                logs[k], _ = errors_of_two(Y, n * D, means, above, mean, fields, added, j * D, keep, D)
+        logs[0] = error(Y, n * D, means, 0, means, 0, D)
+        level, scale = fill(base[n] + 0.5 * precision * logs[0]), fill(-0.5 * precision)
+        for k in range(0, wide, LANES):
+            store(logs, k, fma(scale, load(logs, k), level) + load(prior, k))
+        top = load(logs, 0)
+        for k in range(LANES, wide, LANES):
+            top = maximum(top, load(logs, k))
+        peak, sum_singles = highest(top), 0.0
+        if H > 0:
+            peak, sum_singles = weigh_singles(n, beta, precision, base[n], bias, candidates, peak, singles)
+        sum_q, shift = fill(0.0), fill(peak)
+        for k in range(0, wide, LANES):
+            q = exp(inverse_temperature * (load(logs, k) - shift))
+            store(logs, k, q)
+            sum_q = sum_q + q
+        sum_all = total(sum_q) + sum_singles
+        evidence[n] = beta * peak + log_of(sum_all)
+        share = 1.0 / sum_all
+        for k in range(K):
+            weights[n, k] = logs[k] * share
+        for h in range(H):
+            singles[n, h] *= share
+
+
+@kernel(
+    "void(float64[:,::1], float64[:,::1], int32[:,::1], int32[:,::1], int64[::1], int32[::1], float64[::1], "
+    "int64[::1], int32[::1], float64[::1], float64[::1])"
+)
+def expected_errors(Y, WT, candidates, members, start, state, weight, first, cause, single, errors):
+    """errors[n] = <|y_n - max_{h in s} W_h|^2> under the weights of the states and of the single causes.
+
+    Y (n, D), WT (H, D), candidates (n, H'), members (K, gamma); start, state, weight: the states that matter, row by
+    row; first, cause, single: the single causes that do. Costs |s| D operations a state that matters.
+    """
+    N, D = Y.shape
+    mean = scratch(D)
+    for n in range(N):
+        errors[n] = 0.0
+        for k in range(start[n], start[n + 1]):
+            mean[:] = 0.0
+            for a in range(members.shape[1]):
+                i = members[state[k], a]
+                if i < 0:
+                    break
+                for d in range(0, D, LANES):
+                    store(mean, d, maximum(load(mean, d), load(WT, candidates[n, i] * D + d)))
+            errors[n] += weight[k] * error(Y, n * D, mean, 0, mean, 0, D)
+        for k in range(first[n], first[n + 1]):
+            errors[n] += single[k] * error(Y, n * D, WT, cause[k] * D, WT, cause[k] * D, D)
+
+
+@part
+def add_shares(D, power, lower, rho, outer, q, even, causes, places, count, share):
+    """Add q A of one state with ``count`` active causes to the shares (H' D,) at the places of its causes."""
+    weight, zero, steepness = fill(q), fill(0.0), fill(rho)
+    if rho < STEEP:
+        down, tiny, evenly = fill(-outer), fill(TINY), fill(q * even)
+        for d in range(0, D, LANES):
+            sum_w = load(power, causes[0] + d)
+            for a in range(1, count):
+                sum_w = sum_w + load(power, causes[a] + d)
+            tied = evenly * equals(sum_w, zero)
+            sum_w = weight * exp(down * log(maximum(sum_w, tiny)))
+            for a in range(count):
+                place = places[a] + d
+                store(share, place, fma(load(lower, causes[a] + d), sum_w, load(share, place) + tied))
+    else:
+        for d in range(0, D, LANES):
+            top = load(power, causes[0] + d)
+            for a in range(1, count):
+                top = maximum(top, load(power, causes[a] + d))
+            sum_w = zero
+            if np.isinf(rho):
+                for a in range(count):
+                    sum_w = sum_w + equals(load(power, causes[a] + d), top)
+                sum_w = weight / sum_w
+                for a in range(count):
+                    place = places[a] + d
+                    store(share, place, fma(equals(load(power, causes[a] + d), top), sum_w, load(share, place)))
+            else:
+                for a in range(count):
+                    sum_w = sum_w + exp(maximum(steepness * (load(power, causes[a] + d) - top), fill(FAR)))
+                sum_w = log(sum_w)
+                for a in range(count):
+                    place = places[a] + d
+                    depth = maximum(steepness * (load(power, causes[a] + d) - top), fill(FAR)) - sum_w
+                    store(share, place, fma(weight, exp(fill(outer) * depth), load(share, place)))
+
+
+@kernel(
+    "void(float64[:,::1], float64[:,::1], float64[:,::1], float64, int32[:,::1], int32[:,::1], int64[::1], int32[::1], "
+    "float64[::1], int64[::1], int32[::1], float64[::1], boolean[::1], float64[:,::1], float64[:,::1], float64[::1], "
+    "float64[::1])"
 )
 def weighted_sums(
-    Y, power, lower, rho, states, singletons, candidates, used, size, members, numerator, denominator, alone
+    Y,
+    power,
+    lower,
+    rho,
+    candidates,
+    members,
+    start,
+    state,
+    weight,
+    first,
+    cause,
+    single,
+    used,
+    numerator,
+    denominator,
+    alone,
+    active,
 ):
     """Sums over the used points of <A_dh> y_d and <A_dh> (ET eq. 30), A^rho of eq. 36, which is 1 for a single cause.
 
     Y (n, D); power and lower (H, D): W^rho and W^(rho - 1), relative to the largest field of a dimension, or from
-    rho = STEEP on log W in both; states (K, n), singletons (n, H) or (n, 0), candidates (n, H'), used (n,),
-    members (K, gamma). numerator and denominator (H, D) and alone (H,) are added to; alone is the part of the
-    denominator that is the same in all dimensions. Active fields that are all zero share a dimension evenly.
-    Costs |s| D operations and D powers a state of two and more causes, if its weight is not negligible.
+    rho = STEEP on log W in both; candidates (n, H'), members (K, gamma); start, state, weight: the states that
+    matter, row by row; first, cause, single: the single causes that do; used (n,). numerator and denominator (H, D),
+    alone and active (H,) are added to; alone is the part of the denominator that is the same in all dimensions,
+    active the sum of <s_h>. Active fields that are all zero share a dimension evenly.
+    Costs |s| D operations and D powers a state of two and more causes that matters.
     """
     N, D = Y.shape
     C = candidates.shape[1]
-    share = np.empty((C, D))
-    single = np.empty(C)
-    causes = np.empty(members.shape[1], np.int32)
-    total, tied, top = np.empty(D), np.empty(D), np.empty(D)
+    share = scratch(C * D)
+    share[:] = 0.0
+    lonely, mean = np.empty(C), np.empty(C)
+    causes, places = np.empty(members.shape[1], np.int64), np.empty(members.shape[1], np.int64)
     outer = 1.0 if np.isinf(rho) else (rho - 1.0) / rho
+    evens = np.arange(members.shape[1] + 1.0)
+    evens[1:] **= -outer
     for n in range(N):
         if not used[n]:
             continue
-        share[:] = 0.0
-        single[:] = 0.0
-        for k in range(size.shape[0]):
-            q = states[k, n]
-            count = size[k]
-            if count == 0 or q < NEGLIGIBLE:
-                continue
+        lonely[:] = 0.0
+        mean[:] = 0.0
+        for k in range(start[n], start[n + 1]):
+            count = 0
+            for a in range(members.shape[1]):
+                i = members[state[k], a]
+                if i < 0:
+                    break
+                mean[i] += weight[k]
+                causes[a] = np.int64(candidates[n, i]) * D
+                places[a] = i * D
+                count += 1
             if count == 1:
-                single[members[k, 0]] += q
-                continue
-            for a in range(count):
-                causes[a] = candidates[n, members[k, a]]
-            if rho < STEEP:
-                even = q * exp(-outer * log(float(count)))
-                total[:] = 0.0
-                for a in range(count):
-                    field = power[causes[a]]
-                    for d in range(D):
-                        total[d] += field[d]
-                for d in range(D):
-                    tied[d] = even if total[d] == 0.0 else 0.0
-                    total[d] = q * exp(-outer * log(max(total[d], TINY)))
-                for a in range(count):
-                    field, part = lower[causes[a]], share[members[k, a]]
-                    for d in range(D):
-                        part[d] += field[d] * total[d] + tied[d]
-            else:
-                top[:] = -np.inf
-                for a in range(count):
-                    field = power[causes[a]]
-                    for d in range(D):
-                        top[d] = max(top[d], field[d])
-                total[:] = 0.0
-                if np.isinf(rho):
-                    for a in range(count):
-                        field = power[causes[a]]
-                        for d in range(D):
-                            total[d] += 1.0 if field[d] == top[d] else 0.0
-                    for a in range(count):
-                        field, part = power[causes[a]], share[members[k, a]]
-                        for d in range(D):
-                            part[d] += q / total[d] if field[d] == top[d] else 0.0
-                else:
-                    for a in range(count):
-                        field = power[causes[a]]
-                        for d in range(D):
-                            total[d] += exp(max(rho * (field[d] - top[d]), FAR))
-                    for d in range(D):
-                        total[d] = log(total[d])
-                    for a in range(count):
-                        field, part = power[causes[a]], share[members[k, a]]
-                        for d in range(D):
-                            part[d] += q * exp(outer * (max(rho * (field[d] - top[d]), FAR) - total[d]))
+                lonely[places[0] // D] += weight[k]
+            elif count > 1:
+                add_shares(D, power, lower, rho, outer, weight[k], evens[count], causes, places, count, share)
         for i in range(C):
+            if mean[i] == 0.0:
+                continue
             h = candidates[n, i]
-            alone[h] += single[i]
-            for d in range(D):
-                numerator[h, d] += (share[i, d] + single[i]) * Y[n, d]
-                denominator[h, d] += share[i, d]
-        for h in range(singletons.shape[1]):
-            q = singletons[n, h]
-            if q >= NEGLIGIBLE:
-                alone[h] += q
-                for d in range(D):
-                    numerator[h, d] += q * Y[n, d]
+            active[h] += mean[i]
+            alone[h] += lonely[i]
+            by_itself, zero = fill(lonely[i]), fill(0.0)
+            for d in range(0, D, LANES):
+                part_of, here = load(share, i * D + d), h * D + d
+                store(numerator, here, fma(part_of + by_itself, load(Y, n * D + d), load(numerator, here)))
+                store(denominator, here, load(denominator, here) + part_of)
+                store(share, i * D + d, zero)
+        for k in range(first[n], first[n + 1]):
+            h = cause[k]
+            active[h] += single[k]
+            alone[h] += single[k]
+            by_itself = fill(single[k])
+            for d in range(0, D, LANES):
+                here = h * D + d
+                store(numerator, here, fma(by_itself, load(Y, n * D + d), load(numerator, here)))

@@ -2,52 +2,225 @@
 
 import numpy as np
 
-from parallel_et.kernels import kernel, reducing
+from parallel_et.kernels import kernel, part
+from parallel_et.kernels.simd import LANES, count_from, fill, fma, list_from, load, maximum, store, total
+
+TILE = 4
+"""Points, and causes, whose scores are added up at the same time."""
 
 
-@reducing("void(float64[:,::1], float64[:,::1], float64[:,::1])")
+@part
+def product(X, x, Y, y, D):
+    """Inner product of D numbers of X and Y from flat indices x and y on."""
+    a, b, c, e = fill(0.0), fill(0.0), fill(0.0), fill(0.0)
+    whole = D - D % (4 * LANES)
+    for d in range(0, whole, 4 * LANES):
+        a = fma(load(X, x + d), load(Y, y + d), a)
+        b = fma(load(X, x + d + LANES), load(Y, y + d + LANES), b)
+        c = fma(load(X, x + d + 2 * LANES), load(Y, y + d + 2 * LANES), c)
+        e = fma(load(X, x + d + 3 * LANES), load(Y, y + d + 3 * LANES), e)
+    for d in range(whole, D, LANES):
+        a = fma(load(X, x + d), load(Y, y + d), a)
+    return total((a + b) + (c + e))
+
+
+@part
+def over(w, y, sofar):
+    """Add the squared part of w above y."""
+    more = maximum(w - y, fill(0.0))
+    return fma(more, more, sofar)
+
+
+@part
+def write(scores, n, h, s0, s1, s2, s3):
+    """Write four sums as scores of point n, as far as there are causes."""
+    H = scores.shape[1]
+    scores[n, h] = -total(s0)
+    if h + 1 < H:
+        scores[n, h + 1] = -total(s1)
+    if h + 2 < H:
+        scores[n, h + 2] = -total(s2)
+    if h + 3 < H:
+        scores[n, h + 3] = -total(s3)
+
+
+@part
+def threshold(scores, count, size, lanes):
+    """The count-th largest of ``size`` scores, a multiple of ``lanes``."""
+    best = lowest = scores.dtype.type(-np.inf)
+    for k in range(size):
+        above = 0
+        for start in range(0, size, lanes):
+            above += count_from(load(scores, start), scores[k])
+        best = max(best, scores[k] if above >= count else lowest)
+    return best
+
+
+@part
+def shortlist(scores, row, count, lanes, slack, tops, found, short):
+    """The causes of a row of scores that are among the ``count`` largest, give or take ``slack``; returns how many.
+
+    found (H + lanes,) int32 out: the causes in rising order. tops (a multiple of lanes, at least 2 count) and short
+    (H + lanes,) are scratch. First the largest of each of some slots that the causes are dealt out to:
+    at most the wanted causes can be above the count-th of these. Then what is above that in all scores, and of
+    these few the same again.
+    """
+    H, slots = scores.shape[1], len(tops)
+    first, whole = row * H, H - H % lanes
+    limit = lowest = short.dtype.type(-np.inf)
+    if 2 * slots < H:
+        for slot in range(0, slots, lanes):
+            store(tops, slot, load(scores, first + slot))
+        for start in range(slots, H - slots + 1, slots):
+            for slot in range(0, slots, lanes):
+                store(tops, slot, maximum(load(tops, slot), load(scores, first + start + slot)))
+        limit = threshold(tops, count, slots, lanes)
+    kept = 0
+    for start in range(0, whole, lanes):
+        kept += list_from(load(scores, first + start), limit - slack, start, found, kept)
+    for h in range(whole, H):
+        found[kept] = h
+        kept += scores[row, h] >= limit - slack
+    size = -(-kept // lanes) * lanes
+    for k in range(kept):
+        short[k] = scores[row, found[k]]
+    for k in range(kept, size):
+        short[k] = lowest
+    limit = threshold(short, count, size, lanes) - slack
+    final = 0
+    for k in range(kept):
+        found[final] = found[k]
+        final += short[k] >= limit
+    return final
+
+
+@part
+def keep_best(scores, wanted, found, count):
+    """Drop from found (count,) the causes with the lowest scores (count,), of equal ones the last, until as wanted."""
+    while count > wanted:
+        worst = 0
+        for k in range(1, count):
+            if scores[k] <= scores[worst]:
+                worst = k
+        for k in range(worst, count - 1):
+            scores[k], found[k] = scores[k + 1], found[k + 1]
+        count -= 1
+
+
+@kernel("void(float64[:,::1], float64[::1])")
+def square_norms(Y, norms):
+    """norms[n] = |y_n|^2 of the rows of Y (n, D)."""
+    N, D = Y.shape
+    for n in range(N):
+        norms[n] = product(Y, n * D, Y, n * D, D)
+
+
+@kernel("void(float64[:,::1], float64[::1], float32[:,::1])")
+def unit_rows(Y, norms, units):
+    """The rows of Y (n, D) at length 1, in single precision, and their squared lengths; norms (n,) and units out."""
+    N, D = Y.shape
+    for n in range(N):
+        norms[n] = product(Y, n * D, Y, n * D, D)
+        scale = 1.0 / np.sqrt(norms[n]) if norms[n] > 0.0 else 0.0
+        for d in range(D):
+            units[n, d] = Y[n, d] * scale
+
+
+@kernel("void(float64[:,::1], float64[:,::1], float64[:,::1])")
 def overshoot(Y, WT, scores):
     """Log of ET eq. 28 up to a factor: scores[n, h] = -sum_d max(0, W_dh - y_nd)^2.
 
-    Y (n, D), WT (H, D), scores (n, H) out. Costs 3 D H operations a point.
+    Y (n, D), WT (H, D), scores (n, H) out. Costs 3 D H operations a point, on tiles of points and causes whose
+    sums stay in registers.
     """
-    for n in range(Y.shape[0]):
-        for h in range(WT.shape[0]):
-            total = 0.0
-            for d in range(WT.shape[1]):
-                over = max(WT[h, d] - Y[n, d], 0.0)
-                total += over * over
-            scores[n, h] = -total
+    N, D = Y.shape
+    H = WT.shape[0]
+    zero = fill(0.0)
+    for n in range(0, N, TILE):
+        p0, p1, p2, p3 = n * D, min(n + 1, N - 1) * D, min(n + 2, N - 1) * D, min(n + 3, N - 1) * D
+        for h in range(0, H, TILE):
+            f0, f1, f2, f3 = h * D, min(h + 1, H - 1) * D, min(h + 2, H - 1) * D, min(h + 3, H - 1) * D
+            a0, a1, a2, a3 = zero, zero, zero, zero
+            b0, b1, b2, b3 = zero, zero, zero, zero
+            c0, c1, c2, c3 = zero, zero, zero, zero
+            d0, d1, d2, d3 = zero, zero, zero, zero
+            for d in range(0, D, LANES):
+                w0, w1, w2, w3 = load(WT, f0 + d), load(WT, f1 + d), load(WT, f2 + d), load(WT, f3 + d)
+                y = load(Y, p0 + d)
+                a0, a1, a2, a3 = over(w0, y, a0), over(w1, y, a1), over(w2, y, a2), over(w3, y, a3)
+                y = load(Y, p1 + d)
+                b0, b1, b2, b3 = over(w0, y, b0), over(w1, y, b1), over(w2, y, b2), over(w3, y, b3)
+                y = load(Y, p2 + d)
+                c0, c1, c2, c3 = over(w0, y, c0), over(w1, y, c1), over(w2, y, c2), over(w3, y, c3)
+                y = load(Y, p3 + d)
+                d0, d1, d2, d3 = over(w0, y, d0), over(w1, y, d1), over(w2, y, d2), over(w3, y, d3)
+            write(scores, n, h, a0, a1, a2, a3)
+            write(scores, min(n + 1, N - 1), h, b0, b1, b2, b3)
+            write(scores, min(n + 2, N - 1), h, c0, c1, c2, c3)
+            write(scores, min(n + 3, N - 1), h, d0, d1, d2, d3)
 
 
 @kernel("void(float64[:,::1], int32[:,::1])")
 def largest(scores, candidates):
-    """The causes with the largest scores, best first; of equal scores the lower index.
+    """The causes with the largest scores, in rising order; of equal scores those with the lower index.
 
-    scores (n, H), candidates (n, H') out. One pass over the scores: about H operations a point.
+    scores (n, H), candidates (n, H') out. About H operations a point.
     """
-    count = candidates.shape[1]
-    best = np.empty(count)
-    for n in range(scores.shape[0]):
-        best[:] = -np.inf
-        candidates[n, :] = -1
-        for h in range(scores.shape[1]):
-            score = scores[n, h]
-            if score > best[count - 1] or candidates[n, count - 1] < 0:
-                place = count - 1
-                while place > 0 and (score > best[place - 1] or candidates[n, place - 1] < 0):
-                    best[place] = best[place - 1]
-                    candidates[n, place] = candidates[n, place - 1]
-                    place -= 1
-                best[place] = score
-                candidates[n, place] = h
+    N, H = scores.shape
+    C = candidates.shape[1]
+    tops = np.empty(-(-2 * C // LANES) * LANES)
+    found, short = np.empty(H + LANES, np.int32), np.empty(H + LANES)
+    for n in range(N):
+        count = shortlist(scores, n, C, LANES, 0.0, tops, found, short)
+        if count > C:
+            for k in range(count):
+                short[k] = scores[n, found[k]]
+            keep_best(short, C, found, count)
+        for i in range(C):
+            candidates[n, i] = found[i]
 
 
-@reducing("void(float64[:,::1], float64[::1])")
-def square_norms(Y, norms):
-    """norms[n] = |y_n|^2 of the rows of Y (n, D)."""
-    for n in range(Y.shape[0]):
-        total = 0.0
-        for d in range(Y.shape[1]):
-            total += Y[n, d] * Y[n, d]
-        norms[n] = total
+@kernel("void(float32[:,::1], float32, float64[::1], float64[:,::1], float64[:,::1], float64[::1], int32[:,::1])")
+def along(cosines, slack, norms, Y, WT, scale, candidates):
+    """The causes with the largest scale_h W_h . y_n, in rising order; of equal ones those with the lower index.
+
+    cosines (n, H): these products in single precision, for points at length 1, each wrong by less than slack / 2. They
+    leave a few causes in doubt now and then, for which the product is computed again: the result is exact.
+    norms (n,), Y (n, D), WT (H, D), scale (H,), candidates (n, H') out.
+    """
+    N, D = Y.shape
+    C, H, lanes = candidates.shape[1], WT.shape[0], 2 * LANES
+    tops = np.empty(-(-2 * C // lanes) * lanes, np.float32)
+    found, short, exact = np.empty(H + lanes, np.int32), np.empty(H + lanes, np.float32), np.empty(H)
+    for n in range(N):
+        if norms[n] == 0.0:
+            for i in range(C):
+                candidates[n, i] = i
+            continue
+        count = shortlist(cosines, n, C, lanes, slack, tops, found, short)
+        if count > C:
+            for k in range(count):
+                exact[k] = scale[found[k]] * product(Y, n * D, WT, found[k] * D, D)
+            keep_best(exact, C, found, count)
+        for i in range(C):
+            candidates[n, i] = found[i]
+
+
+@kernel("void(float64[:,::1], float64[:,::1], int32[:,::1], float64[:,::1])")
+def products(Y, WT, candidates, out):
+    """out[n, i] = y_n . W_h of the candidates h = candidates[n, i].
+
+    Y (n, D), WT (H, D), candidates (n, H'), out (n, H'). Costs D H' operations a point.
+    """
+    N, D = Y.shape
+    for n in range(N):
+        for i in range(candidates.shape[1]):
+            out[n, i] = product(Y, n * D, WT, candidates[n, i] * D, D)
+
+
+@kernel("void(float64[:,::1], int32[:,::1], float64[:,::1])")
+def pick(table, candidates, out):
+    """out[n, i] = table[n, h] of the candidates h = candidates[n, i]; all rows belong to points."""
+    for n in range(candidates.shape[0]):
+        for i in range(candidates.shape[1]):
+            out[n, i] = table[n, candidates[n, i]]

@@ -1,56 +1,63 @@
-"""The truncated posterior of a block, from the log joints of its states."""
+"""What all truncated posteriors share: single causes outside the candidates, and the weights that matter."""
+
+from math import exp as exp_of
 
 import numpy as np
 
-from parallel_et.kernels import LANES, kernel
-from parallel_et.kernels.math import exp, log
+from parallel_et.kernels import NEGLIGIBLE, kernel, part
+from parallel_et.kernels.simd import LANES, exp, fill, fma, highest, load, maximum, store, total
 
 
-@kernel("void(float64, float64[:,::1], float64[:,::1], int32[:,::1], float64[::1])")
-def normalise(beta, states, singletons, candidates, evidence):
-    """ET eq. 20 at inverse temperature beta, in place.
+@part
+def weigh_singles(n, beta, precision, base, bias, candidates, peak, singles):
+    """Weights of single causes of point n, in place of their products; returns the new peak and their sum.
 
-    states (K, n): log joints of the states over the candidates, become their weights q.
-    singletons (n, H) or (n, 0): log joints of single causes, become weights; those of candidates are in
-    ``states`` already and become 0.
-    evidence (n,) out: F_n = log sum p^beta. Costs one exp a state.
+    The weights are relative to the largest of all states; the candidates are in the tree of states and get 0.
     """
-    K, N = states.shape
-    H = singletons.shape[1]
-    peak = np.empty(LANES)
-    total = np.empty(LANES)
-    for first in range(0, N, LANES):
-        width = min(LANES, N - first)
-        for lane in range(width):
-            peak[lane] = states[0, first + lane]
-            total[lane] = 0.0
-        for k in range(1, K):
-            for lane in range(width):
-                peak[lane] = max(peak[lane], states[k, first + lane])
-        if H > 0:
-            for lane in range(width):
-                n = first + lane
-                for i in range(candidates.shape[1]):
-                    singletons[n, candidates[n, i]] = -np.inf
-                top = peak[lane]
-                for h in range(H):
-                    top = max(top, singletons[n, h])
-                peak[lane] = top
-                for h in range(H):
-                    singletons[n, h] = exp(beta * (singletons[n, h] - top))
-                for h in range(H):
-                    total[lane] += singletons[n, h]
-        for k in range(K):
-            for lane in range(width):
-                q = exp(beta * (states[k, first + lane] - peak[lane]))
-                states[k, first + lane] = q
-                total[lane] += q
-        for lane in range(width):
-            evidence[first + lane] = beta * peak[lane] + log(total[lane])
-            total[lane] = 1.0 / total[lane]
-        for k in range(K):
-            for lane in range(width):
-                states[k, first + lane] *= total[lane]
-        for lane in range(width):
-            for h in range(H):
-                singletons[first + lane, h] *= total[lane]
+    H = singles.shape[1]
+    whole = H - H % LANES
+    for i in range(candidates.shape[1]):
+        singles[n, candidates[n, i]] = -np.inf
+    scale, top = fill(precision), fill(-np.inf)
+    for h in range(0, whole, LANES):
+        value = fma(load(singles, n * H + h), scale, load(bias, h))
+        store(singles, n * H + h, value)
+        top = maximum(top, value)
+    best = highest(top)
+    for h in range(whole, H):
+        singles[n, h] = singles[n, h] * precision + bias[h]
+        best = max(best, singles[n, h])
+    peak = max(peak, best + base)
+    inverse_temperature, shift, sum_q = fill(beta), fill(base - peak), fill(0.0)
+    for h in range(0, whole, LANES):
+        value = exp(inverse_temperature * (load(singles, n * H + h) + shift))
+        store(singles, n * H + h, value)
+        sum_q = sum_q + value
+    sum_singles = total(sum_q)
+    for h in range(whole, H):
+        singles[n, h] = exp_of(beta * (singles[n, h] + (base - peak)))
+        sum_singles += singles[n, h]
+    return peak, sum_singles
+
+
+@kernel("Tuple((int64[::1], int32[::1], float64[::1]))(float64[:,::1])")
+def significant(weights):
+    """The weights (n, m) that are not negligible: where each row starts (n + 1,), their columns and their values."""
+    N, M = weights.shape
+    start = np.zeros(N + 1, np.int64)
+    for n in range(N):
+        count = 0
+        for m in range(M):
+            count += weights[n, m] >= NEGLIGIBLE
+        start[n + 1] = start[n] + count
+    column, value = np.empty(start[N], np.int32), np.empty(start[N])
+    for n in range(N):
+        k = start[n]
+        if k == start[n + 1]:
+            continue
+        for m in range(M):
+            if weights[n, m] >= NEGLIGIBLE:
+                column[k] = m
+                value[k] = weights[n, m]
+                k += 1
+    return start, column, value

@@ -4,13 +4,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import comb
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 from pydantic import Field
 
 from parallel_et.kernels import select
 from parallel_et.posterior.states import Posterior, States
+from parallel_et.rows import aligned, pad_rows, padded
 from parallel_et.schema import Section, either
 
 UNUSED = 1e-12
@@ -68,6 +69,9 @@ class Params:
     sigma: np.ndarray
     pi: np.ndarray
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "W", np.asfortranarray(self.W))  # a field is contiguous
+
 
 class Knob(NamedTuple):
     """A schedule of a model's own: its value at a temperature where the job sets none, and its least value."""
@@ -88,10 +92,21 @@ class Knobs:
     model: Mapping[str, float]
 
 
+class Sums(Protocol):
+    """Where a model adds its statistics of a block."""
+
+    def add(self, name: str, values: Any) -> None:
+        """Add to a statistic, an array of its shape."""
+
+    def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray]:
+        """For kernels that add to a statistic themselves: its scale, and its high and low words, flat."""
+
+
 class Model(ABC):
     """A generative model with H binary causes of a D-dimensional observation.
 
     A model is a set of functions without memory: parameters, statistics and posteriors are passed in and out.
+    Blocks come with their dimensions padded by zeros: Y (n, self.width), width >= D.
     """
 
     Options: ClassVar[type[ModelOptions]] = ModelOptions
@@ -109,26 +124,34 @@ class Model(ABC):
         self.options = options
         self.H = options.causes
         self.D = dims
+        self.width = padded(dims)
 
     @abstractmethod
     def initial_fields(self, summary: Summary) -> tuple[float, float]:
         """Mean and standard deviation of the initial W where the job names none."""
 
     @abstractmethod
+    def nanoseconds(self, states: int) -> float:
+        """What a point with so many states takes in an iteration, roughly."""
+
+    @abstractmethod
     def prepare(self, params: Params, knobs: Knobs) -> Any:
         """What one iteration computes once, from the parameters alone."""
 
     @abstractmethod
-    def observe(self, ready: Any, Y: np.ndarray) -> Any:
-        """What a block needs once for selection and states: its products with the fields. Y (n, D) float64."""
+    def observe(self, ready: Any, Y: np.ndarray, singletons: bool) -> Any:
+        """What a block needs more than once; also all products with the fields, if single causes are considered."""
 
     @abstractmethod
-    def scores(self, ready: Any, seen: Any) -> np.ndarray:
-        """Selection function S_h(y_n), (n, H): the causes with the largest become candidates."""
+    def select(self, ready: Any, seen: Any, count: int) -> np.ndarray:
+        """The ``count`` causes with the largest selection function S_h(y_n), in rising order; (n, count) int32."""
 
     @abstractmethod
-    def log_joint(self, ready: Any, seen: Any, candidates: np.ndarray, states: States) -> np.ndarray:
-        """log p(s, y_n) of all states of the table over the candidates (n, H'); (K, n)."""
+    def posterior(self, ready: Any, seen: Any, candidates: np.ndarray, states: States, beta: float) -> Posterior:
+        """q_n ~ p(s, y_n)^beta on all states of the table over the candidates (n, H'), and on single causes if seen.
+
+        What was ``seen`` of the block may be used up by this.
+        """
 
     @abstractmethod
     def log_singletons(self, ready: Any, seen: Any) -> np.ndarray:
@@ -144,9 +167,9 @@ class Model(ABC):
 
     @abstractmethod
     def statistics(
-        self, stage: str, ready: Any, Y: np.ndarray, posterior: Posterior, used: np.ndarray, states: States
-    ) -> Mapping[str, np.ndarray]:
-        """Sufficient statistics of the points of a block that are ``used``, (n,) bool."""
+        self, stage: str, ready: Any, Y: np.ndarray, posterior: Posterior, used: np.ndarray, states: States, total: Sums
+    ) -> None:
+        """Add the sufficient statistics of the points of a block that are ``used``, (n,) bool, to ``total``."""
 
     @abstractmethod
     def maximise(
@@ -171,9 +194,7 @@ class Model(ABC):
         init = self.options.init.W
         mean, std = (init.mean, init.std) if isinstance(init, GaussInit) else self.initial_fields(summary)
         W = given["W"] if "W" in given else rng.normal(mean, std, (self.D, self.H))
-        start = Params(
-            np.array(W, np.float64, order="C"), np.array(float(self.options.sigma)), np.array(float(self.options.pi))
-        )
+        start = Params(np.array(W, np.float64), np.array(float(self.options.sigma)), np.array(float(self.options.pi)))
         return self.constrain(start)
 
     def expected_share(self, params: Params, gamma: int) -> float:
@@ -227,6 +248,30 @@ class GaussModel(Model):
 def activity(pi: float, causes: int, gamma: int) -> np.ndarray:
     """Prior probability of g = 0, ..., gamma active causes, (gamma + 1,)."""
     return np.array([comb(causes, g) * pi**g * (1 - pi) ** (causes - g) for g in range(gamma + 1)])
+
+
+def best(scores: np.ndarray, count: int) -> np.ndarray:
+    """The ``count`` causes with the largest scores (n, H), in rising order; of equal scores those with lower index."""
+    candidates = np.empty((len(scores), count), np.int32)
+    select.largest(np.ascontiguousarray(scores), candidates)
+    return candidates
+
+
+def fields_of(params: Params) -> np.ndarray:
+    """The fields as rows, padded: W^T (H, width)."""
+    return pad_rows(params.W.T)
+
+
+def all_products(Y: np.ndarray, WT: np.ndarray) -> np.ndarray:
+    """Y W of a block Y (n, width) and the fields as rows, (n, H)."""
+    return np.matmul(Y, WT.T, out=aligned((len(Y), len(WT))))
+
+
+def overshoot(Y: np.ndarray, WT: np.ndarray) -> np.ndarray:
+    """Log of the selection function of ET eq. 28 up to a factor, for fields that must stay below y; (n, H)."""
+    scores = np.empty((len(Y), len(WT)))
+    select.overshoot(Y, WT, scores)
+    return scores
 
 
 def block_norms(Y: np.ndarray) -> np.ndarray:

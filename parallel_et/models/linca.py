@@ -2,8 +2,13 @@
 
 import numpy as np
 
-from parallel_et.models.base import Summary
+from parallel_et.kernels import select
+from parallel_et.models.base import Summary, best
 from parallel_et.models.linear import LinearModel, Ready, Seen
+from parallel_et.rows import aligned
+
+SINGLE = 2.0**-24
+"""Relative error of rounding to single precision."""
 
 
 class LinCA(LinearModel):
@@ -17,9 +22,21 @@ class LinCA(LinearModel):
     def initial_fields(self, summary: Summary) -> tuple[float, float]:
         return 0.0, summary.rms / 3 or 1.0
 
-    def scores(self, ready: Ready, seen: Seen) -> np.ndarray:
-        length = np.sqrt(np.diag(ready.gram))
-        return seen.product / np.where(length > 0, length, 1.0)
+    def observe(self, ready: Ready, Y: np.ndarray, singletons: bool) -> Seen:
+        if singletons:
+            return super().observe(ready, Y, True)
+        norms, units = np.empty(len(Y)), aligned(Y.shape, np.float32)
+        select.unit_rows(Y, norms, units)
+        return self.seen(ready, Y, norms, cosines=units @ ready.units.T)
+
+    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
+        if seen.cosines is None:
+            return best(seen.product / ready.lengths, count)
+        # between vectors of length 1 a product in single precision is wrong by (D + 4) roundings at most
+        slack = 2.02 * (self.width + 4) * SINGLE
+        candidates = np.empty((len(seen.Y), count), np.int32)
+        select.along(seen.cosines, slack, seen.norms, seen.Y, ready.WT, 1 / ready.lengths, candidates)
+        return candidates
 
 
 MODEL = LinCA

@@ -2,120 +2,198 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from scipy.linalg import LinAlgError, eigh
 
-from parallel_et.kernels import linear
-from parallel_et.models.base import UNUSED, GaussModel, Knobs, Params, Summary, block_norms
-from parallel_et.posterior.states import Posterior, States
+from parallel_et.kernels import linear, select, truncated
+from parallel_et.models.base import (
+    UNUSED,
+    GaussModel,
+    Knobs,
+    Params,
+    Summary,
+    Sums,
+    all_products,
+    block_norms,
+    fields_of,
+)
+from parallel_et.models.solve import solve_positive
+from parallel_et.posterior.states import Posterior, Sparse, States
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Of one iteration: W (D, H) and its transpose, G = W^T W, 1 / sigma^2, and the constants of the log joint."""
+    """Of one iteration: W^T (H, width), G = W^T W, 1 / sigma^2, and the constants of the log joint."""
 
-    W: np.ndarray
     WT: np.ndarray
     gram: np.ndarray
     precision: float
     bias: np.ndarray
     empty: float
 
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Of the fields; 1 for those that are zero, (H,)."""
+        length = np.sqrt(np.diag(self.gram))
+        return np.where(length > 0, length, 1.0)
+
+    @cached_property
+    def units(self) -> np.ndarray:
+        """The fields at length 1 in single precision, (H, width)."""
+        return (self.WT / self.lengths[:, None]).astype(np.float32)
+
 
 @dataclass(frozen=True)
 class Seen:
-    """Of a block: Y (n, D), Y W (n, H), and the log joint of the empty state (n,)."""
+    """Of a block: Y (n, width), |y|^2 (n,), the log joint of the empty state (n,), and its products with the fields.
+
+    ``product`` is Y W (n, H), or (n, 0) where it is not needed; ``cosines`` is the same in single precision with all
+    at length 1.
+    """
 
     Y: np.ndarray
-    product: np.ndarray
+    norms: np.ndarray
     base: np.ndarray
+    product: np.ndarray
+    cosines: np.ndarray | None = None
 
 
 class LinearModel(GaussModel):
-    """Mean W s, Gaussian noise: |y - W s|^2 = |y|^2 - 2 s^T W^T y + s^T G s, nothing in D but the product Y W."""
+    """Mean W s, Gaussian noise: |y - W s|^2 = |y|^2 - 2 s^T W^T y + s^T G s, nothing in D but products with fields."""
+
+    def nanoseconds(self, states: int) -> float:
+        return 0.04 * self.H * self.D + 3.0 * states
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         empty, odds = self.log_prior(params)
-        gram = params.W.T @ params.W
+        WT = fields_of(params)
+        gram = WT @ WT.T
         precision = 1 / float(params.sigma) ** 2
-        bias = odds - 0.5 * precision * np.diag(gram)
-        return Ready(params.W, np.ascontiguousarray(params.W.T), gram, precision, bias, empty)
+        return Ready(WT, gram, precision, odds - 0.5 * precision * np.diag(gram), empty)
 
-    def observe(self, ready: Ready, Y: np.ndarray) -> Seen:
-        return Seen(Y, Y @ ready.W, ready.empty - 0.5 * ready.precision * block_norms(Y))
+    def observe(self, ready: Ready, Y: np.ndarray, singletons: bool) -> Seen:
+        return self.seen(ready, Y, block_norms(Y), all_products(Y, ready.WT) if singletons else None)
 
-    def log_joint(self, ready: Ready, seen: Seen, candidates: np.ndarray, states: States) -> np.ndarray:
-        out = np.empty((len(states), len(seen.Y)))
-        linear.log_joint(
-            seen.product, seen.base, ready.bias, ready.gram, ready.precision, candidates, states.size, states.last, out
+    def seen(
+        self,
+        ready: Ready,
+        Y: np.ndarray,
+        norms: np.ndarray,
+        product: np.ndarray | None = None,
+        cosines: np.ndarray | None = None,
+    ) -> Seen:
+        """What was seen of a block, its squared norms among it."""
+        base = ready.empty - 0.5 * ready.precision * norms
+        return Seen(Y, norms, base, np.empty((len(Y), 0)) if product is None else product, cosines)
+
+    def posterior(self, ready: Ready, seen: Seen, candidates: np.ndarray, states: States, beta: float) -> Posterior:
+        n, C = candidates.shape
+        products = np.empty((n, C))
+        if seen.product.size:
+            select.pick(seen.product, candidates, products)
+        else:
+            select.products(seen.Y, ready.WT, candidates, products)
+        evidence, moments = np.empty(n), np.empty((C * (C + 1) // 2, n))
+        linear.posterior(
+            products,
+            seen.base,
+            ready.bias,
+            ready.gram,
+            ready.precision,
+            beta,
+            candidates,
+            states.inner,
+            len(states),
+            seen.product,
+            evidence,
+            moments,
         )
-        return out
+        return Posterior(
+            evidence, candidates, Sparse(*truncated.significant(seen.product)), moments=moments, norms=seen.norms
+        )
 
     def log_singletons(self, ready: Ready, seen: Seen) -> np.ndarray:
-        return seen.product * ready.precision + ready.bias + seen.base[:, None]
+        return all_products(seen.Y, ready.WT) * ready.precision + ready.bias + seen.base[:, None]
 
     def statistics_like(self, stage: str) -> Mapping[str, tuple[int, ...]]:
-        return {"points": (), "yy": (), "ys": (self.H, self.D), "ss": (self.H, self.H)}
+        return {"points": (), "yy": (), "ys": (self.width * self.H,), "ss": (self.H * (self.H + 1) // 2,)}
 
     def bounds(self, stage: str, params: Params, summary: Summary) -> Mapping[str, float]:
         return {"points": 1.0, "yy": summary.dims * summary.largest**2, "ys": summary.largest, "ss": 1.0}
 
     def statistics(
-        self, stage: str, ready: Ready, Y: np.ndarray, posterior: Posterior, used: np.ndarray, states: States
-    ) -> Mapping[str, np.ndarray]:
-        ys, half = np.zeros((self.H, self.D)), np.zeros((self.H, self.H))
-        linear.moments(
-            Y,
-            posterior.weights,
-            posterior.singletons,
-            posterior.candidates,
-            used,
-            states.size,
-            states.members,
-            ys,
-            half,
-        )
-        ss = half + half.T
-        np.fill_diagonal(ss, np.diag(half))
-        return {"points": used.sum(), "yy": block_norms(Y)[used].sum(), "ys": ys, "ss": ss}
+        self,
+        stage: str,
+        ready: Ready,
+        Y: np.ndarray,
+        posterior: Posterior,
+        used: np.ndarray,
+        states: States,
+        total: Sums,
+    ) -> None:
+        candidates, moments = posterior.candidates, posterior.moments
+        assert moments is not None
+        assert posterior.norms is not None
+        means = linear.means_by_cause(candidates, moments, *posterior.singletons, used, self.H)
+        linear.add_fields(Y, *means, *total.words("ys"), *total.words("ss"))
+        linear.add_pairs(candidates, moments, used, *total.words("ss"))
+        total.add("points", used.sum())
+        total.add("yy", posterior.norms[used].sum())
 
     def maximise(
         self, stage: str, params: Params, total: Mapping[str, np.ndarray], knobs: Knobs, gamma: int, summary: Summary
     ) -> Params:
-        points, ys, ss = float(total["points"]), total["ys"], total["ss"]
-        new = params
+        points, ys = float(total["points"]), linear.from_strips(total["ys"], self.H)[:, : self.D]
+        ss = np.empty((self.H, self.H))
+        linear.unpack(total["ss"], ss)
+        new, rest = params, np.ones(self.H, bool)
         if "W" in self.options.learn and points > 0:
-            new = self.constrain(replace(params, W=self.new_fields(params.W, ys, ss, points)))
-        error = total["yy"] - 2 * np.vdot(new.W.T, ys) + np.vdot(new.W.T @ new.W, ss)
-        new = self.learn_sigma(new, float(error), points, summary)
+            WT, solved = self.new_fields(params.W.T, ys, ss, points)
+            rest = ~solved
+            new = self.constrain(replace(params, W=WT.T))
+        if "sigma" in self.options.learn:
+            WT = new.W.T
+            error = total["yy"] - np.vdot(WT, ys)
+            if rest.any():  # elsewhere ss W^T = ys
+                error += np.vdot(WT[rest], ss[rest] @ WT - ys[rest])
+            new = self.learn_sigma(new, float(error), points, summary)
         return self.learn_pi(new, float(np.trace(ss)), points, knobs, gamma)
 
-    def new_fields(self, W: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> np.ndarray:
-        """(sum y <s>^T) (sum <s s^T>)^-1, ET eq. 26."""
-        return solve_fields(W, ys, ss, points)
+    def new_fields(
+        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(sum <s s^T>)^-1 (sum <s> y^T), ET eq. 26, and for which causes ss W^T = ys holds then, (H,) bool."""
+        return solve_fields(WT, ys, ss, points)
 
     def usage(self, total: Mapping[str, np.ndarray]) -> np.ndarray:
-        return np.diag(total["ss"]).copy()
+        h = np.arange(self.H)
+        return total["ss"][h * (h + 1) // 2 + h]
 
     def mean(self, params: Params, s: np.ndarray) -> np.ndarray:
         return s @ params.W.T
 
 
-def solve_fields(W: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> np.ndarray:
-    """Fields (D, H) that solve W ss = ys^T; what the moments leave open stays as it is in the old ``W``.
+def solve_fields(WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> tuple[np.ndarray, np.ndarray]:
+    """Fields (H, D) that solve ss WT = ys; what the moments leave open stays as it is in the old ``WT``.
 
-    The change of W is solved for, by Cholesky, or where ss is singular (a cause never used, two causes always
-    together) by its pseudo-inverse: then only the directions that the points determine are changed.
+    By Cholesky, without the causes that are never used. Where the rest is singular too (two causes always together),
+    the change of W is solved for by the pseudo-inverse: then only the directions that the points determine are changed.
+    Also returned is which rows of the equation hold, (H,) bool.
     """
-    residual = ys - ss @ W.T
+    used = np.diag(ss) > UNUSED * points
+    A, B, unused = ss, ys, ~used
+    if unused.any():
+        A, B = ss.copy(), ys - ss[:, unused] @ WT[unused]
+        A[unused], A[:, unused] = 0.0, 0.0
+        A[unused, unused] = points
     try:
-        factor = cho_factor(ss, lower=True)
-        if np.min(np.diag(factor[0])) ** 2 <= UNUSED * points:
-            raise LinAlgError("a cause adds nothing to those before it")
-        change = cho_solve(factor, residual)
+        new = solve_positive(A, B, UNUSED * points)
+        new[unused] = WT[unused]
+        return new, used
     except LinAlgError:
         values, vectors = eigh(ss)
         keep = values > UNUSED * points
-        change = vectors[:, keep] @ ((vectors[:, keep].T @ residual) / values[keep, None])
-    return W + change.T
+        change = vectors[:, keep] @ ((vectors[:, keep].T @ (ys - ss @ WT)) / values[keep, None])
+        return WT + change, np.zeros(len(ss), bool)

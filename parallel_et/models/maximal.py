@@ -6,36 +6,48 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.kernels import maximal, select
-from parallel_et.models.base import UNUSED, GaussModel, Knobs, Params, Summary, block_norms
-from parallel_et.posterior.states import Posterior, States
+from parallel_et.kernels import maximal, truncated
+from parallel_et.models.base import (
+    UNUSED,
+    GaussModel,
+    Knobs,
+    Params,
+    Summary,
+    Sums,
+    all_products,
+    best,
+    block_norms,
+    fields_of,
+    overshoot,
+)
+from parallel_et.posterior.states import Posterior, Sparse, States
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Of one iteration: W (D, H) and its transpose, the powers of W for the M-step, and the constants of the log joint.
+    """Of one iteration: W^T (H, width), the powers of W for the M-step, and the constants of the log joint.
 
-    ``power`` and ``lower`` (H, D) are what the shares of the M-step are made of: the powers rho and rho - 1 of
+    ``power`` and ``lower`` (H, width) are what the shares of the M-step are made of: the powers rho and rho - 1 of
     W / max_h W, or its logarithm where these would underflow.
     """
 
-    W: np.ndarray
     WT: np.ndarray
-    norms: np.ndarray
     power: np.ndarray
     lower: np.ndarray
     rho: float
     precision: float
+    bias: np.ndarray
     odds: float
     empty: float
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Of a block: Y (n, D) and |y|^2 (n,)."""
+    """Of a block: Y (n, width), the log joint of the empty state (n,), and Y W (n, H) or (n, 0)."""
 
     Y: np.ndarray
-    norms: np.ndarray
+    base: np.ndarray
+    product: np.ndarray
 
 
 class MaximalModel(GaussModel):
@@ -53,55 +65,51 @@ class MaximalModel(GaussModel):
         mean = active * max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
 
+    def nanoseconds(self, states: int) -> float:
+        return 0.1 * self.D * (self.H + states)
+
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         empty, odds = self.log_prior(params)
-        rho = knobs.model["rho"]
-        WT = np.ascontiguousarray(params.W.T)
-        power, lower = powers(WT, rho)
-        return Ready(
-            params.W,
-            WT,
-            np.einsum("dh,dh->h", params.W, params.W),
-            power,
-            lower,
-            rho,
-            1 / float(params.sigma) ** 2,
-            odds,
-            empty,
+        rho, precision = knobs.model["rho"], 1 / float(params.sigma) ** 2
+        WT = fields_of(params)
+        bias = odds - 0.5 * precision * block_norms(WT)
+        return Ready(WT, *powers(WT, rho), rho, precision, bias, odds, empty)
+
+    def observe(self, ready: Ready, Y: np.ndarray, singletons: bool) -> Seen:
+        base = ready.empty - 0.5 * ready.precision * block_norms(Y)
+        return Seen(Y, base, all_products(Y, ready.WT) if singletons else np.empty((len(Y), 0)))
+
+    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
+        return best(overshoot(seen.Y, ready.WT), count)
+
+    def posterior(self, ready: Ready, seen: Seen, candidates: np.ndarray, states: States, beta: float) -> Posterior:
+        n = len(candidates)
+        evidence, weights = np.empty(n), np.empty((n, len(states)))
+        maximal.posterior(
+            seen.Y,
+            ready.WT,
+            seen.base,
+            ready.bias,
+            ready.odds,
+            ready.precision,
+            beta,
+            candidates,
+            states.size,
+            states.inner,
+            seen.product,
+            evidence,
+            weights,
         )
-
-    def observe(self, ready: Ready, Y: np.ndarray) -> Seen:
-        return Seen(Y, block_norms(Y))
-
-    def scores(self, ready: Ready, seen: Seen) -> np.ndarray:
-        scores = np.empty((len(seen.Y), self.H))
-        select.overshoot(seen.Y, ready.WT, scores)
-        return scores
-
-    def errors(self, ready: Ready, Y: np.ndarray, candidates: np.ndarray, states: States) -> np.ndarray:
-        """|y_n - mean(s)|^2 of all states over the candidates, (K, n)."""
-        out = np.empty((len(states), len(Y)))
-        maximal.square_errors(Y, ready.WT, candidates, states.size, states.last, out)
-        return out
-
-    def singleton_errors(self, ready: Ready, Y: np.ndarray, norms: np.ndarray) -> np.ndarray:
-        """|y_n - W_h|^2 of all causes, (n, H)."""
-        return norms[:, None] - 2 * (Y @ ready.W) + ready.norms
-
-    def log_joint(self, ready: Ready, seen: Seen, candidates: np.ndarray, states: States) -> np.ndarray:
-        out = self.errors(ready, seen.Y, candidates, states)
-        out *= -0.5 * ready.precision
-        out += (ready.empty + ready.odds * states.size)[:, None]
-        return out
+        matter, alone = (Sparse(*truncated.significant(q)) for q in (weights, seen.product))
+        return Posterior(evidence, candidates, alone, weights=matter)
 
     def log_singletons(self, ready: Ready, seen: Seen) -> np.ndarray:
-        errors = self.singleton_errors(ready, seen.Y, seen.norms)
-        return ready.empty + ready.odds - 0.5 * ready.precision * errors
+        return all_products(seen.Y, ready.WT) * ready.precision + ready.bias + seen.base[:, None]
 
     def statistics_like(self, stage: str) -> Mapping[str, tuple[int, ...]]:
         if stage == "sigma":
             return {"points": (), "error": ()}
-        field = (self.H, self.D)
+        field = (self.H, self.width)
         return {"points": (), "numerator": field, "denominator": field, "alone": (self.H,), "active": (self.H,)}
 
     def bounds(self, stage: str, params: Params, summary: Summary) -> Mapping[str, float]:
@@ -115,44 +123,27 @@ class MaximalModel(GaussModel):
         }
 
     def statistics(
-        self, stage: str, ready: Ready, Y: np.ndarray, posterior: Posterior, used: np.ndarray, states: States
-    ) -> Mapping[str, np.ndarray]:
-        q, single, candidates = posterior.weights, posterior.singletons, posterior.candidates
+        self,
+        stage: str,
+        ready: Ready,
+        Y: np.ndarray,
+        posterior: Posterior,
+        used: np.ndarray,
+        states: States,
+        total: Sums,
+    ) -> None:
+        total.add("points", used.sum())
+        assert posterior.weights is not None
+        q = (posterior.candidates, states.members, *posterior.weights, *posterior.singletons)
         if stage == "sigma":
-            error = (q * self.errors(ready, Y, candidates, states)).sum(0)
-            if single.size:
-                error += (single * self.singleton_errors(ready, Y, block_norms(Y))).sum(1)
-            return {"points": used.sum(), "error": error[used].sum()}
-        numerator, denominator = np.zeros((self.H, self.D)), np.zeros((self.H, self.D))
-        alone = np.zeros(self.H)
-        maximal.weighted_sums(
-            Y,
-            ready.power,
-            ready.lower,
-            ready.rho,
-            q,
-            single,
-            candidates,
-            used,
-            states.size,
-            states.members,
-            numerator,
-            denominator,
-            alone,
-        )
-        active = np.zeros(self.H)
-        for i in range(candidates.shape[1]):
-            containing = (states.members == i).any(1)
-            np.add.at(active, candidates[used, i], q[containing].sum(0)[used])
-        if single.size:
-            active += single[used].sum(0)
-        return {
-            "points": used.sum(),
-            "numerator": numerator,
-            "denominator": denominator,
-            "alone": alone,
-            "active": active,
-        }
+            errors = np.empty(len(Y))
+            maximal.expected_errors(Y, ready.WT, *q, errors)
+            total.add("error", errors[used].sum())
+            return
+        fields, causes = np.zeros((2, self.H, self.width)), np.zeros((2, self.H))
+        maximal.weighted_sums(Y, ready.power, ready.lower, ready.rho, *q, used, *fields, *causes)
+        for name, values in zip(("numerator", "denominator", "alone", "active"), (*fields, *causes), strict=True):
+            total.add(name, values)
 
     def maximise(
         self, stage: str, params: Params, total: Mapping[str, np.ndarray], knobs: Knobs, gamma: int, summary: Summary
@@ -162,17 +153,17 @@ class MaximalModel(GaussModel):
             return self.learn_sigma(params, float(total["error"]), points, summary)
         new = params
         if "W" in self.options.learn and points > 0:
-            weight = (total["denominator"] + total["alone"][:, None]).T
+            weight = total["denominator"][:, : self.D] + total["alone"][:, None]
             known = weight > UNUSED * points
-            W = np.where(known, total["numerator"].T / np.where(known, weight, 1.0), params.W)
-            new = self.constrain(replace(params, W=W))
+            WT = np.where(known, total["numerator"][:, : self.D] / np.where(known, weight, 1.0), params.W.T)
+            new = self.constrain(replace(params, W=WT.T))
         return self.learn_pi(new, float(total["active"].sum()), points, knobs, gamma)
 
     def usage(self, total: Mapping[str, np.ndarray]) -> np.ndarray:
         return total["active"]
 
     def mean(self, params: Params, s: np.ndarray) -> np.ndarray:
-        return (s[:, None, :] * params.W).max(2)
+        return np.array([params.W[:, on].max(1, initial=0.0) for on in s.astype(bool)])
 
 
 def powers(WT: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:

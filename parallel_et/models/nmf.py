@@ -5,8 +5,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from parallel_et.kernels import select
-from parallel_et.models.base import UNUSED, ModelOptions, Summary
+from parallel_et.models.base import UNUSED, ModelOptions, Summary, best, overshoot
 from parallel_et.models.linear import LinearModel, Ready, Seen, solve_fields
 
 
@@ -32,19 +31,20 @@ class NMF(LinearModel):
         mean = max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
 
-    def scores(self, ready: Ready, seen: Seen) -> np.ndarray:
-        scores = np.empty_like(seen.product)
-        select.overshoot(seen.Y, ready.WT, scores)
-        return scores
+    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
+        return best(overshoot(seen.Y, ready.WT), count)
 
-    def new_fields(self, W: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> np.ndarray:
+    def new_fields(
+        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        nowhere = np.zeros(self.H, bool)  # the fields are clamped
         if self.options.mstep == "clamp":
-            return solve_fields(W, ys, ss, points)
-        data, new = np.maximum(ys.T, 0.0), W
+            return solve_fields(WT, ys, ss, points)[0], nowhere
+        data, new = np.maximum(ys, 0.0), WT
         for _ in range(self.steps):
-            model = new @ ss
+            model = ss @ new
             new = np.where(model > 0, new * data / np.where(model > 0, model, 1.0), new)
-        return np.where(np.diag(ss) > UNUSED * points, new, W)
+        return np.where(np.diag(ss)[:, None] > UNUSED * points, new, WT), nowhere
 
 
 MODEL = NMF

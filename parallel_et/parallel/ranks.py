@@ -82,17 +82,29 @@ class Ranks:
         """The values of all ranks, on the root; elsewhere none. For small objects."""
         return self.comm.gather(value, 0) or []
 
+    def meet(self) -> None:
+        """Wait for all ranks."""
+        self.comm.Barrier()
+
+    def on_root_alone(self, make: Callable[["Ranks"], T]) -> T:
+        """What ``make`` returns for the root as the only rank, on every rank; the others leave their cores to it."""
+        value = make(Ranks(MPI.COMM_SELF)) if self.is_root else None
+        done = self.comm.Ibarrier()
+        while not done.Test():
+            time.sleep(0.01)
+        return cast(T, self.of_root(value))
+
     def share(self, params: P) -> P:
         """The root's parameters, a dataclass of float64 arrays, on every rank, in one message."""
         if self.size == 1:
             return params
         names = [field.name for field in fields(params)]
         shapes = [getattr(params, name).shape for name in names]
-        packed = np.concatenate([getattr(params, name).reshape(-1) for name in names])
+        packed = np.concatenate([getattr(params, name).reshape(-1, order="F") for name in names])
         self.comm.Bcast(packed, 0)
         parts = np.split(packed, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
-        arrays = {name: part.reshape(shape).copy() for name, part, shape in zip(names, parts, shapes, strict=True)}
-        return replace(params, **arrays)
+        arrays = [part.reshape(shape, order="F") for part, shape in zip(parts, shapes, strict=True)]
+        return replace(params, **dict(zip(names, arrays, strict=True)))
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -122,13 +134,14 @@ class Ranks:
             self.comm.Barrier()
         return module
 
-    def limit_threads(self) -> str | None:
-        """One BLAS thread a rank; returns a warning where the ranks of the root's node outnumber its cores."""
+    def limit_threads(self, threads: int = 1) -> str | None:
+        """One BLAS thread for each of a rank's threads; returns a warning where these outnumber the cores of a node."""
         threadpool_limits(1)
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         here, cores = node.size, os.cpu_count() or 1
         node.Free()
-        return f"{here} ranks share the {cores} cores of a node" if here > cores else None
+        each = f" of {threads} threads" if threads > 1 else ""
+        return f"{here} ranks{each} share the {cores} cores of a node" if here * threads > cores else None
 
 
 def split(ranks: Ranks, groups: int) -> tuple[Ranks, int]:

@@ -3,19 +3,22 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-LARGEST, SMALLEST, GRAIN = 512, 16, 16
-SCRATCH = 1 << 25
-"""Doubles that the states of one block may take (256 MiB)."""
+LARGEST, SMALLEST = 1024, 16
+OVERHEAD, ADDING, WORTH = 30_000.0, 2.0, 20.0
+"""Nanoseconds that a block costs whatever its size, that it costs to add a statistic to the sums, and how much of
+these its points should be worth."""
 
 
-def block_size(points: int, states: int) -> int:
+def block_size(points: int, nanoseconds: float, statistics: int) -> int:
     """Points a block, from the job alone and never from the number of ranks.
 
-    A sixteenth of the points, so that a small job spreads over some ranks, between 16 and 512; less where the
-    states of a block would fill the memory. A multiple of 16, the lanes of the kernels.
+    As many as it takes, at some ``nanoseconds`` a point, to make the cost of a block and of adding its ``statistics``
+    small beside; but a quarter of all points at most, so that also a small job spreads over some ranks.
+    A multiple of 16 between 16 and 1024.
     """
-    largest = min(LARGEST, max(SMALLEST, SCRATCH // states // GRAIN * GRAIN))
-    return min(largest, max(SMALLEST, -(-points // 16 // GRAIN) * GRAIN))
+    wanted = WORTH * (OVERHEAD + ADDING * statistics) / nanoseconds
+    size = min(wanted, points / 4, LARGEST)
+    return max(SMALLEST, -(-round(size) // SMALLEST) * SMALLEST)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ of that, so that also an element far below the bound keeps all digits of a doubl
 
 from collections.abc import Mapping
 from math import frexp
+from typing import Any
 
 import numpy as np
 
@@ -20,44 +21,56 @@ def scale_for(bound: float) -> float:
 
 
 class ExactSum:
-    """Sum of named arrays over the blocks of all ranks.
+    """Sum of named arrays over the blocks of all ranks; to be ``reset`` before use.
 
     Parameters
     ----------
     shapes : name -> shape of each array
-    bounds : name -> largest magnitude that a single point can add to an element
-    points : number of points of all ranks
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], bounds: Mapping[str, float], points: int) -> None:
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.shapes = dict(shapes)
-        self.scales = {name: scale_for(bounds[name] * points) for name in shapes}
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()]).tolist()
         self.parts = {name: slice(start, end) for name, start, end in zip(shapes, [0, *ends], ends, strict=False)}
-        self.words = np.zeros((2, ends[-1]), np.int64)
+        self._words = np.empty((2, ends[-1]), np.int64)
 
-    def add(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Add one block's sums."""
-        for name, part in self.parts.items():
-            values = np.ascontiguousarray(arrays[name], np.float64).reshape(-1)
-            fixed.add(values, self.scales[name], self.words[0, part], self.words[1, part])
+    def reset(self, bounds: Mapping[str, float], points: int) -> None:
+        """Begin a sum over ``points`` points of all ranks, each of which adds at most its bound to an element."""
+        self.scales = {name: scale_for(bounds[name] * points) for name in self.shapes}
+        self._words[:] = 0
+
+    def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray]:
+        """Scale, high words and low words (m,) of an array, for kernels that add to it themselves."""
+        part = self.parts[name]
+        return self.scales[name], self._words[0, part], self._words[1, part]
+
+    def add(self, name: str, values: Any) -> None:
+        """Add one block's sum to an array."""
+        fixed.add(np.ascontiguousarray(values, np.float64).reshape(-1), *self.words(name))
+
+    def merge(self, other: "ExactSum") -> None:
+        """Add what another one has added up."""
+        self._words += other._words
 
     def on_root(self, ranks: Ranks) -> dict[str, np.ndarray]:
         """The sums over all ranks, in one message; only the root's are meant to be used."""
-        ranks.sum_on_root(self.words)
-        return self._values()
+        if ranks.size > 1:
+            fixed.settle(*self._words)
+        ranks.sum_on_root(self._words)
+        return self._values() if ranks.is_root else {}
 
     def everywhere(self, ranks: Ranks) -> dict[str, np.ndarray]:
         """The sums over all ranks, on every rank."""
-        ranks.sum(self.words)
+        if ranks.size > 1:
+            fixed.settle(*self._words)
+        ranks.sum(self._words)
         return self._values()
 
     def _values(self) -> dict[str, np.ndarray]:
-        high, low = self.words
-        return {
-            name: ((high[part] + low[part] / fixed.LOW) / self.scales[name]).reshape(self.shapes[name])
-            for name, part in self.parts.items()
-        }
+        values = {name: np.empty(shape) for name, shape in self.shapes.items()}
+        for name, array in values.items():
+            fixed.value(*self.words(name), array.reshape(-1))
+        return values
 
 
 def exact_sum(ranks: Ranks, values: np.ndarray, points: int) -> float:

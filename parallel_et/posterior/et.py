@@ -1,11 +1,11 @@
 """Expectation truncation: candidates by preselection, then all their combinations up to gamma causes (ET Alg. 1)."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from parallel_et.kernels import select, truncated
 from parallel_et.models.base import Model
 from parallel_et.posterior.states import Posterior, States, count_states
 from parallel_et.schema import Section
@@ -46,20 +46,18 @@ class ExpectationTruncation:
         """Candidates, most active causes, and whether single causes outside the candidates count."""
         return options.candidates, options.gamma, options.singletons and options.candidates < causes
 
-    def infer(self, model: Model, ready: Any, Y: np.ndarray, temperature: float) -> Posterior:
-        """The E-step of a block Y (n, D)."""
-        n = len(Y)
-        seen = model.observe(ready, Y)
+    def infer(
+        self, model: Model, ready: Any, Y: np.ndarray, temperature: float, phase: Callable[[str], None]
+    ) -> Posterior:
+        """The E-step of a block Y (n, width); ``phase`` is told what is being done."""
+        phase("select")
+        seen = model.observe(ready, Y, self.singletons)
         if self.candidates < model.H:
-            candidates = np.empty((n, self.candidates), np.int32)
-            select.largest(model.scores(ready, seen), candidates)
+            candidates = model.select(ready, seen, self.candidates)
         else:
-            candidates = np.tile(np.arange(model.H, dtype=np.int32), (n, 1))
-        weights = model.log_joint(ready, seen, candidates, self.states)
-        singletons = model.log_singletons(ready, seen) if self.singletons else np.empty((n, 0))
-        evidence = np.empty(n)
-        truncated.normalise(1 / temperature, weights, singletons, candidates, evidence)
-        return Posterior(evidence, candidates, weights, singletons)
+            candidates = np.tile(np.arange(model.H, dtype=np.int32), (len(Y), 1))
+        phase("states")
+        return model.posterior(ready, seen, candidates, self.states, 1 / temperature)
 
 
 SCHEME = ExpectationTruncation

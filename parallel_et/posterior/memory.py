@@ -1,7 +1,7 @@
 """The posteriors of one iteration: computed when asked for, remembered as far as memory allows, else computed again."""
 
 from collections.abc import Callable
-from time import perf_counter
+from threading import Lock
 
 import numpy as np
 
@@ -16,40 +16,25 @@ class Posteriors:
 
     Parameters
     ----------
-    infer : the E-step of a block Y (n, D) float64
-    rows : (N, D), the shard, float32 or float64
-    blocks : slices of its rows
+    points : number of points of the shard
+    data : bytes that its data take
     again : whether the posteriors are needed more than once
     """
 
-    def __init__(
-        self, infer: Callable[[np.ndarray], Posterior], rows: np.ndarray, blocks: list[slice], again: bool
-    ) -> None:
-        self._infer, self._rows, self._blocks = infer, rows, blocks
-        self._room = rows.nbytes // 5 + ROOM if again else 0
+    def __init__(self, points: int, data: int, again: bool) -> None:
+        self._room = data // 5 + ROOM if again else 0
         self._kept: dict[int, Posterior] = {}
-        self._evidence = np.full(len(rows), np.nan)
-        self.seconds = 0.0
+        self._lock = Lock()
+        self.evidence = np.full(points, np.nan)
 
-    def points(self, block: slice) -> np.ndarray:
-        """The data of a block as float64."""
-        return np.asarray(self._rows[block], np.float64)
-
-    def __getitem__(self, block: slice) -> Posterior:
+    def of(self, block: slice, infer: Callable[[], Posterior]) -> Posterior:
+        """The posterior of a block, by ``infer`` if it is not remembered."""
         if block.start in self._kept:
             return self._kept[block.start]
-        start = perf_counter()
-        posterior = self._infer(self.points(block))
-        self.seconds += perf_counter() - start
-        self._evidence[block] = posterior.evidence
-        if posterior.nbytes <= self._room:
-            self._room -= posterior.nbytes
-            self._kept[block.start] = posterior
+        posterior = infer()
+        self.evidence[block] = posterior.evidence
+        with self._lock:
+            if posterior.nbytes <= self._room:
+                self._room -= posterior.nbytes
+                self._kept[block.start] = posterior
         return posterior
-
-    def evidence(self) -> np.ndarray:
-        """F_n of all points of the shard, (N,)."""
-        for block in self._blocks:
-            if np.isnan(self._evidence[block.start]):
-                self[block]
-        return self._evidence

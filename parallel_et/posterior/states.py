@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,61 +14,78 @@ def count_states(candidates: int, gamma: int) -> int:
 
 @dataclass(frozen=True)
 class States:
-    """All states with at most gamma of C candidates active, in depth-first order: a parent stands before its children.
+    """All states with at most gamma of C candidates active, as a tree: a child adds one candidate to its parent.
+
+    The added candidate comes after all that the parent has. The children of a state stand side by side in the table.
 
     Attributes
     ----------
+    members : (K, gamma) int32
+        The active candidates in increasing order, padded with -1; the empty state comes first.
     size : (K,) int32
         Number of active candidates, |s|; the depth in the tree.
-    last : (K,) int32
-        The candidate that a state adds to its parent, -1 for the empty state, which comes first.
-    members : (K, gamma) int32
-        The active candidates in increasing order, padded with -1.
+    inner : (M, 4) int32
+        The states with children, each before those below it: its index, its size, the candidate it adds to its
+        parent (-1 for the empty state), and what added to a candidate gives the index of that child.
     """
 
-    size: np.ndarray
-    last: np.ndarray
     members: np.ndarray
+    size: np.ndarray
+    inner: np.ndarray
 
     @classmethod
     def up_to(cls, candidates: int, gamma: int) -> "States":
         """The table for ``candidates`` causes of which at most ``gamma`` are active."""
         members = np.full((count_states(candidates, gamma), gamma), -1, np.int32)
-        path: list[int] = []
-        for k in range(1, len(members)):
-            if len(path) == gamma or (path and path[-1] == candidates - 1):
-                while path[-1] == candidates - 1:
-                    path.pop()
-                path[-1] += 1
-            else:
-                path.append(path[-1] + 1 if path else 0)
-            members[k, : len(path)] = path
-        size = (members >= 0).sum(1, dtype=np.int32)
-        last = np.array([row[g - 1] if g else -1 for row, g in zip(members, size, strict=True)], np.int32)
-        return cls(size, last, members)
+        inner: list[tuple[int, int, int, int]] = []
+        waiting, used = [(0, 0, -1)], 1
+        while waiting:
+            index, size, last = waiting.pop()
+            children = [(used + i, size + 1, last + 1 + i) for i in range(candidates - 1 - last)]
+            inner.append((index, size, last, used - last - 1))
+            used += len(children)
+            for child, _, added in children:
+                members[child, :size] = members[index, :size]
+                members[child, size] = added
+            if size + 1 < gamma:
+                waiting += [child for child in reversed(children) if child[2] < candidates - 1]
+        return cls(members, (members >= 0).sum(1, dtype=np.int32), np.array(inner, np.int32))
 
     def __len__(self) -> int:
         return len(self.size)
 
 
+class Sparse(NamedTuple):
+    """Rows of which few entries are not negligible: where each row starts (n + 1,), columns and values of all."""
+
+    start: np.ndarray
+    column: np.ndarray
+    value: np.ndarray
+
+
 @dataclass(frozen=True)
 class Posterior:
-    """The truncated posterior of a block of n points.
+    """What is kept of the truncated posterior of a block of n points.
 
     Attributes
     ----------
     evidence : (n,) F_n
-    candidates : (n, H') int32, the preselected causes
-    weights : (K, n) q_n of each state of the table over the candidates
-    singletons : (n, H) q_n of the states with one cause outside the candidates, or (n, 0) without those
+    candidates : (n, H') int32, the preselected causes in rising order
+    moments : (H' (H' + 1) / 2, n) <s_i s_j> of the candidates i <= j at row j (j + 1) / 2 + i, where needed
+    norms : (n,) |y_n|^2, where a model needs them
+    weights : q_n of the states of the table over the candidates, where a model needs them
+    singletons : q_n of the states with one cause outside the candidates
     """
 
     evidence: np.ndarray
     candidates: np.ndarray
-    weights: np.ndarray
-    singletons: np.ndarray
+    singletons: Sparse
+    moments: np.ndarray | None = None
+    norms: np.ndarray | None = None
+    weights: Sparse | None = None
 
     @property
     def nbytes(self) -> int:
         """Memory it takes."""
-        return sum(getattr(self, name).nbytes for name in self.__dataclass_fields__)
+        arrays = [self.evidence, self.candidates, *self.singletons, *(self.weights or ()), self.moments, self.norms]
+        return sum(array.nbytes for array in arrays if array is not None)

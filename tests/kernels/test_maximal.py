@@ -5,6 +5,7 @@ import pytest
 from brute import as_binary, share
 
 from parallel_et.kernels.maximal import weighted_sums
+from parallel_et.kernels.truncated import significant
 from parallel_et.models.maximal import powers
 from parallel_et.posterior.states import States
 
@@ -18,23 +19,25 @@ def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho):
     WT[:, 2] = 5.0
     WT[:3, 3] = [1e-9, 2e-9, 1e-10]
     states = States.up_to(4, 3)
-    q = rng.dirichlet(np.ones(len(states)), 1).T.copy()
+    q = rng.dirichlet(np.ones(len(states)), 1)
     Y = rng.normal(3, 2, (1, 8))
-    numerator, denominator, alone = np.zeros((4, 8)), np.zeros((4, 8)), np.zeros(4)
+    numerator, denominator, alone, active = np.zeros((4, 8)), np.zeros((4, 8)), np.zeros(4), np.zeros(4)
     weighted_sums(
         Y,
         *powers(WT, rho),
         rho,
-        q,
-        np.empty((1, 0)),
         np.arange(4, dtype=np.int32)[None],
-        np.ones(1, bool),
-        states.size,
         states.members,
+        *significant(q),
+        *significant(np.empty((1, 0))),
+        np.ones(1, bool),
         numerator,
         denominator,
         alone,
+        active,
     )
-    A = sum(q[k, 0] * share(WT.T, s, rho) for k, s in enumerate(as_binary(states.members, 4)) if s.any())
+    A = sum(q[0, k] * share(WT.T, s, rho) for k, s in enumerate(as_binary(states.members, 4)) if s.any())
     np.testing.assert_allclose((denominator + alone[:, None]).T, A, rtol=1e-11, atol=1e-14)
     np.testing.assert_allclose(numerator.T, A * Y.T, rtol=1e-11, atol=1e-13)
+    members = as_binary(states.members, 4)
+    np.testing.assert_allclose(active, q[0] @ members, rtol=1e-12)

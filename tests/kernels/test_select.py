@@ -1,31 +1,72 @@
 import numpy as np
 import pytest
 
-from parallel_et.kernels.select import largest, overshoot, square_norms
+from parallel_et.kernels.select import along, largest, overshoot, pick, products, square_norms, unit_rows
+from parallel_et.models.linca import SINGLE
+from parallel_et.rows import pad_rows
 
 
-@pytest.mark.parametrize("count", [1, 3, 11, 12])
+def best_by_sorting(scores, count):
+    return [sorted(sorted(range(scores.shape[1]), key=lambda h, row=row: (-row[h], h))[:count]) for row in scores]
+
+
+@pytest.mark.parametrize("H, count", [(12, 1), (12, 3), (12, 11), (12, 12), (200, 8), (203, 20), (1000, 3)])
 @pytest.mark.parametrize("ties", [False, True])
-def test_the_largest_scores_win_and_of_equal_ones_the_lower_index(count, ties):
+def test_the_largest_scores_win_and_of_equal_ones_the_lower_index(H, count, ties):
     rng = np.random.default_rng(2)
-    scores = rng.integers(0, 4, (60, 12)).astype(float) if ties else rng.normal(size=(60, 12))
+    scores = rng.integers(0, 4, (60, H)).astype(float) if ties else rng.normal(size=(60, H))
     scores[0] = -np.inf
     found = np.empty((60, count), np.int32)
     largest(scores, found)
-    expected = [sorted(range(12), key=lambda h, row=row: (-row[h], h))[:count] for row in scores]
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(found, best_by_sorting(scores, count))
 
 
-def test_overshoot_is_the_squared_part_of_a_field_above_the_point():
+@pytest.mark.parametrize("H, count", [(10, 5), (40, 8), (333, 10)])
+@pytest.mark.parametrize("near", [0.0, 1e-9, 1e-6, 1e-3])
+def test_selection_in_single_precision_is_that_in_double(H, count, near):
+    """Fields that differ by less than single precision can show are told apart, and equal ones by their index."""
+    rng = np.random.default_rng(5)
+    D = 48
+    WT = np.repeat(rng.normal(size=(-(-H // 5), D)), 5, axis=0)[:H]
+    WT *= 10.0 ** rng.integers(-30, 30, (H, 1))
+    WT *= 1 + near * rng.normal(size=WT.shape)
+    Y = rng.normal(size=(70, D)) * 10.0 ** rng.integers(-60, 60, (70, 1))
+    Y[3] = 0.0
+    WT[4] = 0.0
+    length = np.linalg.norm(WT, axis=1)
+    length[4] = 1.0
+    norms, units = np.empty(70), np.empty(Y.shape, np.float32)
+    unit_rows(Y, norms, units)
+    np.testing.assert_allclose(norms, (Y**2).sum(1), rtol=1e-14)
+    cosines = units @ (WT / length[:, None]).astype(np.float32).T
+    found = np.empty((70, count), np.int32)
+    along(cosines, 2.02 * (D + 4) * SINGLE, norms, Y, WT, 1 / length, found)
+    inner = np.empty((70, H))
+    products(Y, WT, np.tile(np.arange(H, dtype=np.int32), (70, 1)), inner)
+    np.testing.assert_array_equal(found, best_by_sorting(inner * (1 / length), count))
+
+
+def test_products_with_candidates_only():
+    rng = np.random.default_rng(6)
+    Y, WT = rng.normal(size=(30, 72)), rng.normal(size=(20, 72))
+    candidates = rng.permuted(np.tile(np.arange(20, dtype=np.int32), (30, 1)), axis=1)[:, :7].copy()
+    found, same = np.empty((2, 30, 7))
+    products(Y, WT, candidates, found)
+    pick(Y @ WT.T, candidates, same)
+    np.testing.assert_allclose(found, same, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("N, H", [(20, 7), (1, 1), (5, 4), (8, 130)])
+def test_overshoot_is_the_squared_part_of_a_field_above_the_point(N, H):
     rng = np.random.default_rng(3)
-    Y, WT = rng.normal(size=(20, 9)), rng.normal(size=(7, 9))
-    scores = np.empty((20, 7))
-    overshoot(Y, WT, scores)
+    Y, WT = rng.normal(size=(N, 9)), rng.normal(size=(H, 9))
+    scores = np.empty((N, H))
+    overshoot(pad_rows(Y), pad_rows(WT), scores)
     np.testing.assert_allclose(scores, -(np.maximum(WT - Y[:, None], 0) ** 2).sum(2), rtol=1e-13)
 
 
 def test_square_norms():
     Y = np.random.default_rng(4).normal(size=(5, 33))
     norms = np.empty(5)
-    square_norms(Y, norms)
+    square_norms(pad_rows(Y), norms)
     np.testing.assert_allclose(norms, (Y**2).sum(1), rtol=1e-14)

@@ -35,7 +35,9 @@ def test_two_causes_that_always_come_together_change_only_their_sum():
     W = rng.normal(size=(5, 3))
     s = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1], [1, 1, 0]])
     Y = rng.normal(size=(4, 5))
-    new = solve_fields(W, s.T @ Y, (s.T @ s).astype(float), 4.0)
+    WT, solved = solve_fields(W.T, s.T @ Y, (s.T @ s).astype(float), 4.0)
+    new = WT.T
+    assert not solved.any()
     best, *_ = np.linalg.lstsq(np.stack([s[:, 0], s[:, 2]], 1).astype(float), Y, rcond=None)
     np.testing.assert_allclose(new[:, 0] + new[:, 1], best[0], rtol=1e-10)
     np.testing.assert_allclose(new[:, 2], best[1], rtol=1e-10)

@@ -6,7 +6,7 @@ from parallel_et.parallel.shard import Shard, block_size
 @pytest.mark.parametrize("points", [1, 2, 15, 16, 17, 100, 513, 4097, 100_003])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7, 64, 1000])
 def test_every_point_has_one_owner_and_blocks_never_depend_on_the_ranks(points, ranks):
-    size = block_size(points, 26)
+    size = block_size(points, 100.0, 400)
     starts, owned = set(), 0
     for rank in range(ranks):
         shard = Shard.of(points, size, rank, ranks)
@@ -23,8 +23,11 @@ def test_shards_differ_by_one_block_at_most():
     assert max(lengths) - min(lengths) <= 2 * 512
 
 
-@pytest.mark.parametrize("states", [1, 26, 386, 1 << 20])
-def test_a_block_is_a_multiple_of_the_lanes_and_its_states_fit_in_memory(states):
-    size = block_size(10**6, states)
+@pytest.mark.parametrize("nanoseconds", [1.0, 80.0, 3e3, 1e5, 1e9])
+@pytest.mark.parametrize("points", [1, 500, 10**6])
+def test_blocks_are_worth_their_cost_but_leave_work_for_some_ranks(nanoseconds, points):
+    size = block_size(points, nanoseconds, 50_000)
     assert size % 16 == 0
-    assert size == 16 or size * states <= 1 << 25
+    assert 16 <= size <= 1024
+    assert size == 16 or size <= max(16, points / 4 + 16)
+    assert size in (16, 1024) or points < 10**6 or 0.9 < size * nanoseconds / 2.6e6 < 1.3

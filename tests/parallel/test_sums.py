@@ -21,10 +21,12 @@ def values():
 def test_sums_are_the_true_sums_and_the_same_bits_everywhere():
     ranks, table = Ranks(), values()
     shard = Shard.of(N, 8, ranks.rank, ranks.size)
-    total = ExactSum({"a": (3,), "b": ()}, {"a": 5.0, "b": 5.0}, N)
+    total = ExactSum({"a": (3,), "b": ()})
+    total.reset({"a": 5.0, "b": 5.0}, N)
     for block in shard.blocks():
         rows = table[shard.first + block.start : shard.first + block.stop]
-        total.add({"a": rows[:, :3].sum(0), "b": rows[:, 3].sum()})
+        total.add("a", rows[:, :3].sum(0))
+        total.add("b", rows[:, 3].sum())
     sums = total.everywhere(ranks)
     blocks = [table[start : start + 8] for start in range(0, N, 8)]
     exact = [float(sum((Fraction(float(x)) for x in [b[:, j].sum() for b in blocks]), Fraction(0))) for j in range(4)]

@@ -12,8 +12,19 @@ def test_the_table_has_every_state_once_and_is_a_tree(candidates, gamma):
     rows = [tuple(row[row >= 0].tolist()) for row in states.members]
     assert sorted(rows) == sorted(s for g in range(gamma + 1) for s in combinations(range(candidates), g))
     assert len(rows) == count_states(candidates, gamma)
-    path: list[int] = []
-    for row, size, last in zip(rows, states.size, states.last, strict=True):
-        path = [*path[: max(0, size - 1)], last] if size else []
-        assert tuple(path) == row
+    children = []
+    for index, size, last, first in states.inner:
+        assert (states.size[index], rows[index][-1] if size else -1) == (size, last)
+        for added in range(last + 1, candidates):
+            assert rows[first + added] == (*rows[index], added)
+            children.append(first + added)
+    assert sorted(children) == list(range(1, len(rows)))
+    order = [int(index) for index in states.inner[:, 0]]
+    assert order[0] == 0
+    assert all(
+        order.index(index) < order.index(below)
+        for index, _, last, first in states.inner
+        for below in range(first + last + 1, first + candidates)
+        if below in order
+    )
     assert (as_binary(states.members, candidates).sum(1) == states.size).all()

@@ -1,0 +1,306 @@
+"""Vectors of numbers as a type inside kernels: what is written once here becomes SIMD code on any processor.
+
+LLVM vectorises loops only if it can prove that arrays do not overlap, and then prefers half the width of AVX-512.
+In a kernel that says ``store(out, i, load(a, i) + load(b, i))`` there is nothing to prove. A vector has ``LANES``
+doubles or twice as many floats; processors without such wide registers get several narrow ones.
+"""
+
+import operator
+from collections.abc import Callable
+from math import factorial
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.imputils import lower_builtin
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic, models, register_model
+
+from parallel_et.rows import LANES
+
+DOUBLE, INT = ir.DoubleType(), ir.IntType(64)
+DOUBLES, FLOATS, INTS = (
+    ir.VectorType(DOUBLE, LANES),
+    ir.VectorType(ir.FloatType(), 2 * LANES),
+    ir.VectorType(INT, LANES),
+)
+
+LOG2_E = 1.4426950408889634
+LN2_HI = 6.93147180369123816490e-01
+LN2_LO = 1.90821492927058770002e-10
+SHIFT = 6755399441055744.0  # 1.5 * 2**52: adding it leaves the nearest integer in the low bits
+TWO_52 = 4503599627370496.0
+LOWEST = -708.0
+
+
+class VectorType(types.Type):
+    """The type of a vector, for the compiler."""
+
+    def __init__(self, name: str, image: ir.VectorType) -> None:
+        super().__init__(name=name)
+        self.image = image
+
+
+@register_model(VectorType)
+class VectorModel(models.PrimitiveModel):
+    """A vector is one LLVM value."""
+
+    def __init__(self, manager: Any, kind: VectorType) -> None:
+        super().__init__(manager, kind, kind.image)
+
+
+Vector, Floats = VectorType("Vector", DOUBLES), VectorType("Floats", FLOATS)
+
+
+def constant(value: float) -> ir.Constant:
+    """A vector of equal doubles."""
+    return ir.Constant(DOUBLES, [ir.Constant(DOUBLE, value)] * LANES)
+
+
+def integers(value: int) -> ir.Constant:
+    """A vector of equal integers."""
+    return ir.Constant(INTS, [ir.Constant(INT, value)] * LANES)
+
+
+def call(builder: Any, name: str, *args: ir.Value) -> ir.Value:
+    """An LLVM operation on vectors of doubles with a vector as its result."""
+    kind = ir.FunctionType(DOUBLES, [DOUBLES] * len(args))
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{LANES}f64"), args)
+
+
+def multiply_add(builder: Any, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
+    """The value x y + z, rounded once."""
+    return call(builder, "llvm.fma", x, y, z)
+
+
+def larger(builder: Any, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The larger of two, lane by lane."""
+    return builder.select(builder.fcmp_ordered(">", x, y), x, y)
+
+
+def polynomial(builder: Any, x: ir.Value, coefficients: list[float]) -> ir.Value:
+    """Horner's scheme, highest power first; odd and even powers side by side, so that neither waits for the other."""
+    square = builder.fmul(x, x)
+    chains = []
+    for part in (coefficients[-1::-2], coefficients[-2::-2]):
+        value = constant(part[-1])
+        for c in part[-2::-1]:
+            value = multiply_add(builder, value, square, constant(c))
+        chains.append(value)
+    return multiply_add(builder, chains[1], x, chains[0])
+
+
+def arithmetic(symbol: Callable[..., Any], emit: str) -> None:
+    """Teach the compiler an operator between vectors of doubles."""
+
+    @infer_global(symbol)
+    class Template(ConcreteTemplate):
+        cases = [signature(Vector, Vector, Vector)]
+
+    @lower_builtin(symbol, Vector, Vector)
+    def lower(context: Any, builder: Any, kind: Any, args: Any) -> ir.Value:
+        return getattr(builder, emit)(*args)
+
+
+for symbol, emit in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    arithmetic(symbol, emit)
+
+
+def place(context: Any, builder: Any, kind: Any, array: ir.Value, index: ir.Value, image: ir.Type) -> ir.Value:
+    """Where in a contiguous array of any shape the element with a flat index lies."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), image.as_pointer())
+
+
+@intrinsic
+def load(typingctx: Any, array: Any, index: Any) -> Any:
+    """The vector at a flat index of a contiguous array of doubles or floats."""
+    kind = Vector if array.dtype == types.float64 else Floats
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        return builder.load(place(context, builder, sig.args[0], *args, kind.image), align=4)
+
+    return kind(array, types.intp), code
+
+
+@intrinsic
+def store(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
+    """Write a vector to a flat index of a contiguous array of its kind."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        builder.store(args[2], place(context, builder, sig.args[0], args[0], args[1], vector.image), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vector), code
+
+
+@intrinsic
+def fill(typingctx: Any, value: Any) -> Any:
+    """A vector of equal doubles."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        undefined, first = ir.Constant(DOUBLES, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
+        return builder.shuffle_vector(builder.insert_element(undefined, args[0], first), undefined, everywhere)
+
+    return Vector(types.float64), code
+
+
+@intrinsic
+def fma(typingctx: Any, x: Any, y: Any, z: Any) -> Any:
+    """The vector x y + z, rounded once."""
+    return Vector(Vector, Vector, Vector), lambda _, builder, __, args: multiply_add(builder, *args)
+
+
+@intrinsic
+def maximum(typingctx: Any, x: Any, y: Any) -> Any:
+    """The larger of two vectors, lane by lane."""
+    return x(x, x), lambda _, builder, __, args: larger(builder, *args)
+
+
+@intrinsic
+def equals(typingctx: Any, x: Any, y: Any) -> Any:
+    """1 where two vectors are equal, 0 elsewhere."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        return builder.select(builder.fcmp_ordered("==", *args), constant(1.0), constant(0.0))
+
+    return Vector(Vector, Vector), code
+
+
+@intrinsic
+def total(typingctx: Any, x: Any) -> Any:
+    """Sum of the lanes: of the halves, then of their halves, and so on."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        kind = ir.FunctionType(DOUBLE, [DOUBLE, DOUBLES])
+        add = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fadd.v{LANES}f64")
+        return builder.call(add, [ir.Constant(DOUBLE, -0.0), args[0]], fastmath=("reassoc",))
+
+    return types.float64(Vector), code
+
+
+@intrinsic
+def highest(typingctx: Any, x: Any) -> Any:
+    """The largest lane."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        kind = ir.FunctionType(DOUBLE, [DOUBLES])
+        pick = cgutils.get_or_insert_function(builder.module, kind, f"llvm.vector.reduce.fmax.v{LANES}f64")
+        return builder.call(pick, [args[0]])
+
+    return types.float64(Vector), code
+
+
+def at_least(builder: Any, vector: ir.Value, limit: ir.Value) -> ir.Value:
+    """Which lanes are at least a number, as bits."""
+    image = vector.type
+    undefined, first = ir.Constant(image, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), image.count), None)
+    limits = builder.shuffle_vector(builder.insert_element(undefined, limit, first), undefined, everywhere)
+    return builder.fcmp_ordered(">=", vector, limits)
+
+
+def population(builder: Any, lanes: ir.Value) -> ir.Value:
+    """How many bits are set."""
+    bits = builder.zext(builder.bitcast(lanes, ir.IntType(lanes.type.count)), INT)
+    count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(INT, [INT]), "llvm.ctpop.i64")
+    return builder.call(count, [bits])
+
+
+@intrinsic
+def count_from(typingctx: Any, x: Any, limit: Any) -> Any:
+    """How many lanes are at least a limit."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        return population(builder, at_least(builder, *args))
+
+    return types.int64(x, types.float64 if x == Vector else types.float32), code
+
+
+@intrinsic
+def list_from(typingctx: Any, x: Any, limit: Any, first: Any, found: Any, index: Any) -> Any:
+    """Append the numbers of the lanes that are at least a limit, counted from ``first``, to an array; returns how many.
+
+    The int32 array is written from an index on, and must have room for all lanes.
+    """
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        x, limit, first, found, index = args
+        lanes, int32 = x.type.count, ir.IntType(32)
+        numbers = ir.VectorType(int32, lanes)
+        undefined, everywhere = ir.Constant(numbers, ir.Undefined), ir.Constant(numbers, None)
+        start = builder.insert_element(undefined, builder.trunc(first, int32), ir.Constant(int32, 0))
+        start = builder.shuffle_vector(start, undefined, everywhere)
+        which = at_least(builder, x, limit)
+        pointer = place(context, builder, sig.args[3], found, index, int32)
+        kind = ir.FunctionType(ir.VoidType(), [numbers, pointer.type, which.type])
+        name = f"llvm.masked.compressstore.v{lanes}i32"
+        append = cgutils.get_or_insert_function(builder.module, kind, name)
+        builder.call(append, [builder.add(start, ir.Constant(numbers, list(range(lanes)))), pointer, which])
+        return population(builder, which)
+
+    kind = types.float64 if x == Vector else types.float32
+    return types.int64(x, kind, types.int64, found, types.intp), code
+
+
+@intrinsic
+def exp(typingctx: Any, x: Any) -> Any:
+    """Exponential of x <= 700 to 3e-16 relative; below -708 as at -708, which is 3e-308."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        x = larger(builder, args[0], constant(LOWEST))
+        shifted = multiply_add(builder, x, constant(LOG2_E), constant(SHIFT))
+        k = builder.fsub(shifted, constant(SHIFT))
+        r = multiply_add(builder, k, constant(-LN2_HI), x)
+        r = multiply_add(builder, k, constant(-LN2_LO), r)
+        y = polynomial(builder, r, [1 / factorial(i) for i in range(13, -1, -1)])
+        exponent = builder.shl(builder.bitcast(shifted, INTS), integers(52))
+        return builder.bitcast(builder.add(builder.bitcast(y, INTS), exponent), DOUBLES)
+
+    return Vector(Vector), code
+
+
+@intrinsic
+def log(typingctx: Any, x: Any) -> Any:
+    """Natural logarithm of normal positive numbers to 3e-16 relative to max(1, |log x|)."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        bits, one = builder.bitcast(args[0], INTS), constant(1.0)
+        mantissa = builder.or_(builder.and_(bits, integers(0x000FFFFFFFFFFFFF)), integers(0x3FF0000000000000))
+        m = builder.bitcast(mantissa, DOUBLES)
+        e = builder.bitcast(builder.or_(builder.lshr(bits, integers(52)), integers(0x4330000000000000)), DOUBLES)
+        e = builder.fsub(e, constant(TWO_52 + 1023.0))
+        high = builder.fcmp_ordered(">", m, constant(1.4142135623730951))
+        m = builder.select(high, builder.fmul(m, constant(0.5)), m)
+        e = builder.select(high, builder.fadd(e, one), e)
+        s = builder.fdiv(builder.fsub(m, one), builder.fadd(m, one))
+        z = builder.fmul(s, s)
+        p = builder.fmul(polynomial(builder, z, [1 / i for i in range(23, 1, -2)]), z)
+        twice = builder.fadd(s, s)
+        tail = multiply_add(builder, twice, p, builder.fmul(e, constant(LN2_LO)))
+        return multiply_add(builder, e, constant(LN2_HI), builder.fadd(twice, tail))
+
+    return Vector(Vector), code
+
+
+@intrinsic
+def add_fixed(typingctx: Any, high: Any, low: Any, index: Any, x: Any, unit: Any) -> Any:
+    """Add the whole part of x to the integers ``high`` at an index, and the rest, in units of 1 / unit, to ``low``."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        high, low, index, x, unit = args
+        whole = call(builder, "llvm.rint", x)
+        rest = call(builder, "llvm.rint", builder.fmul(builder.fsub(x, whole), unit))
+        for kind, words, value in ((sig.args[0], high, whole), (sig.args[1], low, rest)):
+            here = place(context, builder, kind, words, index, INTS)
+            builder.store(builder.add(builder.load(here, align=8), builder.fptosi(value, INTS)), here, align=8)
+        return context.get_dummy_value()
+
+    return types.void(high, low, types.intp, Vector, Vector), code

@@ -1,0 +1,36 @@
+"""Tables of points as the kernels like them: aligned in memory, rows padded to whole vectors."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+LANES = 8
+"""Doubles in a vector."""
+CACHE_LINE = 64
+"""Bytes that a processor reads at a time."""
+
+
+def aligned(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
+    """An uninitialised array that starts on a cache line."""
+    size = prod(shape) * np.dtype(dtype).itemsize
+    room = np.empty(size + CACHE_LINE, np.uint8)
+    skip = -room.ctypes.data % CACHE_LINE
+    return room[skip : skip + size].view(dtype).reshape(shape)
+
+
+def padded(dims: int) -> int:
+    """The next multiple of ``LANES``."""
+    return -(-dims // LANES) * LANES
+
+
+def pad_rows(table: np.ndarray) -> np.ndarray:
+    """A table (n, D) as aligned float64 with zeros added to its rows; itself if nothing is to be done."""
+    width = padded(table.shape[1])
+    whole = table.dtype == np.float64 and table.flags.c_contiguous and width == table.shape[1]
+    if whole and table.ctypes.data % CACHE_LINE == 0:
+        return table
+    wide = aligned((len(table), width))
+    wide[:, : table.shape[1]] = table
+    wide[:, table.shape[1] :] = 0.0
+    return wide

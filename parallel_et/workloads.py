@@ -1,0 +1,88 @@
+"""The workloads of the benchmark: problems of published sizes, drawn from the models themselves."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from parallel_et.data.base import GROUP, Generated
+from parallel_et.job import Job, check_job
+from parallel_et.models import known
+from parallel_et.models.base import Model, Params
+from parallel_et.random import stream
+
+ACTIVE = 2.0
+"""Causes that a point has on average."""
+SIGMA, LENGTH = 2.0, 500.0**0.5
+"""Noise, and length of a field, of the bars test: five pixels of 10."""
+SHARE = 0.2
+"""Share of the dimensions in which a field of a non-negative model is not zero, as in the bars test."""
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One problem; ``most`` is the ratio to one matrix product that it is to stay below."""
+
+    id: str
+    model: str
+    points: int
+    dims: int
+    causes: int
+    candidates: int
+    gamma: int
+    singletons: bool = False
+    temperature: float = 1.0
+    most: float | None = None
+    what: str = ""
+
+    def job(self, threads: int = 1) -> Job:
+        """The problem as a job."""
+        learn = ["W", "sigma", "pi"] if self.model == "linca" else ["W"]
+        table: dict[str, Any] = {
+            "model": {"name": self.model, "causes": self.causes, "sigma": SIGMA, "learn": learn},
+            "data": {"source": "array:drawn"},
+            "inference": {"candidates": self.candidates, "gamma": self.gamma, "singletons": self.singletons},
+            "anneal": {"temperature": self.temperature},
+            "run": {"seed": SEED, "threads": threads},
+        }
+        table["model"]["pi"] = min(0.5, ACTIVE / self.causes)
+        return check_job(table, self.id)
+
+
+WORKLOADS = (
+    Workload("W1", "linca", 2000, 25, 10, 5, 3, what="the bars test"),
+    Workload("W2", "linca", 20000, 256, 200, 8, 4, most=2.0, what="16 x 16 patches"),
+    Workload("W3", "linca", 20000, 676, 800, 10, 4, most=1.25, what="26 x 26 patches"),
+    Workload("W4", "linca", 4000, 1600, 1600, 12, 4, most=1.25, what="40 x 40 patches"),
+    Workload("L1", "linca", 40000, 200, 200, 10, 4, True, most=4.0, what="sound"),
+    Workload("F2", "nmf", 20000, 256, 200, 8, 4, most=6.0, what="16 x 16 patches"),
+    Workload("M2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=12.0, what="10 x 10 patches"),
+    Workload("M3", "mca", 5000, 256, 200, 8, 4, True, 1.05, most=15.0, what="16 x 16 patches"),
+    Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, what="20 x 20 patches, on a cluster"),
+)
+
+
+class Drawn(Generated):
+    """Points of a workload's model, with fields of random directions or patterns at the bars test's noise."""
+
+    def __init__(self, workload: Workload, points: int) -> None:
+        kind = known()[workload.model]
+        self.points, self.dims, self.shape = points, workload.dims, (workload.dims,)
+        self.model: Model = kind(workload.job().model, workload.dims)
+        rng = stream(SEED, "bench")
+        W = rng.standard_normal((workload.dims, workload.causes))
+        if self.model.nonnegative:
+            W = rng.gamma(2.0, 1.0, W.shape) * (rng.random(W.shape) < SHARE)
+            W[0] += W.sum(0) == 0
+        W *= LENGTH / np.linalg.norm(W, axis=0)
+        self.params = Params(W, np.array(SIGMA), np.array(workload.job().model.pi))
+
+    def group(self, index: int) -> np.ndarray:
+        return self.model.generate(self.params, stream(SEED, "data", index), GROUP)[0]
+
+    def nearby(self) -> Params:
+        """Parameters as in the middle of a run: each value of the true W off by a tenth of what is typical."""
+        typical = np.sqrt(np.mean(self.params.W**2))
+        off = 0.1 * typical * stream(SEED, "off").standard_normal(self.params.W.shape)
+        return self.model.constrain(replace(self.params, W=self.params.W + off))
