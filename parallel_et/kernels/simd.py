@@ -7,7 +7,6 @@ doubles or twice as many floats; processors without such wide registers get seve
 
 import operator
 from collections.abc import Callable
-from math import factorial
 from typing import Any
 
 from llvmlite import ir
@@ -32,6 +31,32 @@ LN2_LO = 1.90821492927058770002e-10
 SHIFT = 6755399441055744.0  # 1.5 * 2**52: adding it leaves the nearest integer in the low bits
 TWO_52 = 4503599627370496.0
 LOWEST = -708.0
+
+# Taylor's series made shorter by Chebyshev polynomials, lowest power first: exp(r) for |r| <= log(2) / 2, to 3e-18, and
+# (log((1 + s) / (1 - s)) / (2 s) - 1) / z, z = s^2, for arguments between sqrt(1/2) and sqrt(2), to 5e-18 of the log
+EXP = [
+    1.0,
+    1.0,
+    0.5000000000000019,
+    0.16666666666666702,
+    0.041666666666488085,
+    0.00833333333330957,
+    0.0013888888952317934,
+    0.0001984126990910223,
+    2.4801485479363404e-05,
+    2.755722510116836e-06,
+    2.7632640602920863e-07,
+    2.5114797765539588e-08,
+]
+LOG = [
+    0.3333333333333335,
+    0.19999999999949503,
+    0.14285714313086528,
+    0.11111105553063548,
+    0.09091445502524712,
+    0.07665832399659545,
+    0.07308546618690004,
+]
 
 
 class VectorType(types.Type):
@@ -80,15 +105,29 @@ def larger(builder: Any, x: ir.Value, y: ir.Value) -> ir.Value:
 
 
 def polynomial(builder: Any, x: ir.Value, coefficients: list[float]) -> ir.Value:
-    """Horner's scheme, highest power first; odd and even powers side by side, so that neither waits for the other."""
+    """Horner's scheme, odd and even powers side by side, so that neither waits for the other; lowest power first."""
     square = builder.fmul(x, x)
     chains = []
-    for part in (coefficients[-1::-2], coefficients[-2::-2]):
+    for part in (coefficients[::2], coefficients[1::2]):
         value = constant(part[-1])
         for c in part[-2::-1]:
             value = multiply_add(builder, value, square, constant(c))
         chains.append(value)
     return multiply_add(builder, chains[1], x, chains[0])
+
+
+def quotient(builder: Any, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The vector x / y for y that single precision can hold: a division in single precision and two corrections.
+
+    A division in double precision takes as long as a whole polynomial.
+    """
+    floats = ir.VectorType(ir.FloatType(), LANES)
+    ones = ir.Constant(floats, [ir.Constant(ir.FloatType(), 1.0)] * LANES)
+    inverse = builder.fpext(builder.fdiv(ones, builder.fptrunc(y, floats)), DOUBLES)
+    minus = builder.fneg(y)
+    inverse = multiply_add(builder, multiply_add(builder, minus, inverse, constant(1.0)), inverse, inverse)
+    q = builder.fmul(x, inverse)
+    return multiply_add(builder, multiply_add(builder, minus, q, x), inverse, q)
 
 
 def arithmetic(symbol: Callable[..., Any], emit: str) -> None:
@@ -260,7 +299,7 @@ def exp(typingctx: Any, x: Any) -> Any:
         k = builder.fsub(shifted, constant(SHIFT))
         r = multiply_add(builder, k, constant(-LN2_HI), x)
         r = multiply_add(builder, k, constant(-LN2_LO), r)
-        y = polynomial(builder, r, [1 / factorial(i) for i in range(13, -1, -1)])
+        y = polynomial(builder, r, EXP)
         exponent = builder.shl(builder.bitcast(shifted, INTS), integers(52))
         return builder.bitcast(builder.add(builder.bitcast(y, INTS), exponent), DOUBLES)
 
@@ -280,9 +319,9 @@ def log(typingctx: Any, x: Any) -> Any:
         high = builder.fcmp_ordered(">", m, constant(1.4142135623730951))
         m = builder.select(high, builder.fmul(m, constant(0.5)), m)
         e = builder.select(high, builder.fadd(e, one), e)
-        s = builder.fdiv(builder.fsub(m, one), builder.fadd(m, one))
+        s = quotient(builder, builder.fsub(m, one), builder.fadd(m, one))
         z = builder.fmul(s, s)
-        p = builder.fmul(polynomial(builder, z, [1 / i for i in range(23, 1, -2)]), z)
+        p = builder.fmul(polynomial(builder, z, LOG), z)
         twice = builder.fadd(s, s)
         tail = multiply_add(builder, twice, p, builder.fmul(e, constant(LN2_LO)))
         return multiply_add(builder, e, constant(LN2_HI), builder.fadd(twice, tail))
