@@ -29,11 +29,13 @@ JOBS = {
 }
 
 if __name__ == "__main__":
-    found = {}
+    found, threads = {}, int(sys.argv[2])
     for name, (model, inference, points, dtype, anneal) in JOBS.items():
         truth = random_params(model, 9, 7, seed=len(name))
         data = random_data(model, points, truth, seed=5).astype(dtype)
-        result = fit(job_table({"name": model, "causes": 7}, inference, anneal, seed=11), data)
+        table = job_table({"name": model, "causes": 7}, inference, anneal, seed=11)
+        table["run"]["threads"] = threads
+        result = fit(table, data)
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
         found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])

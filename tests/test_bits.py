@@ -1,4 +1,4 @@
-"""The same job gives the same bits on any number of ranks."""
+"""The same job gives the same bits on any number of ranks and threads."""
 
 from pathlib import Path
 
@@ -8,20 +8,20 @@ import pytest
 from launch import launch, train
 
 HERE = Path(__file__).parent
-RANKS = [2, 3, 4, 7]
+RANKS_AND_THREADS = [(2, 1), (3, 1), (4, 1), (7, 1), (None, 3), (2, 2)]
 
 
 @pytest.fixture(scope="module")
 def on_one_rank(tmp_path_factory):
     path = tmp_path_factory.mktemp("bits") / "1.npz"
-    done = launch(None, HERE / "many_fits.py", path)
+    done = launch(None, HERE / "many_fits.py", path, 1)
     assert done.returncode == 0, done.stderr
     return np.load(path)
 
 
-@pytest.mark.parametrize("ranks", RANKS)
-def test_parameters_and_free_energy_are_bit_equal(on_one_rank, ranks, tmp_path):
-    done = launch(ranks, HERE / "many_fits.py", tmp_path / "n.npz")
+@pytest.mark.parametrize("ranks, threads", RANKS_AND_THREADS)
+def test_parameters_and_free_energy_are_bit_equal(on_one_rank, ranks, threads, tmp_path):
+    done = launch(ranks, HERE / "many_fits.py", tmp_path / "n.npz", threads)
     assert done.returncode == 0, done.stderr
     found = np.load(tmp_path / "n.npz")
     assert set(found) == set(on_one_rank)

@@ -6,18 +6,28 @@ with zeros, so that rows are whole vectors, and arrays start on cache lines, whi
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numba
 import numpy as np
 
+from parallel_et.kernels import cache
 from parallel_et.rows import CACHE_LINE
 
-kernel: Callable[..., Any] = partial(numba.njit, cache=True, nogil=True, error_model="numpy", boundscheck=False)
-"""The decorator of all kernels."""
+OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
-part: Callable[..., Any] = numba.njit(nogil=True, error_model="numpy", boundscheck=False, forceinline=True)
+
+def kernel(signature: str) -> Callable[[Callable[..., Any]], Any]:
+    """The decorator of all kernels, with the types of what goes in and out."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        with cache.ours():
+            return numba.njit(signature, cache=True, **OPTIONS)(function)
+
+    return compiled
+
+
+part: Callable[..., Any] = numba.njit(forceinline=True, **OPTIONS)
 """The decorator of what several kernels share; it is compiled into each of them."""
 
 NEGLIGIBLE = 1e-20

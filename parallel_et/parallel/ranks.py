@@ -121,9 +121,12 @@ class Ranks:
             raise UserError(text)
 
     def import_in_turn(self, name: str) -> ModuleType:
-        """Import on the root, then on one rank a node, then on the rest: each finds what those before compiled."""
-        import_module("numba")  # the slow part needs no order
-        if self.size == 1:
+        """Import on the root, then on one rank a node, then on the rest: each finds what those before compiled.
+
+        Where all kernels are compiled already, all ranks import at the same time.
+        """
+        cache = import_module("parallel_et.kernels.cache")
+        if self.size == 1 or self.comm.allreduce(cache.complete(), MPI.LAND):
             return import_module(name)
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         turn = 0 if self.is_root else 1 if node.rank == 0 else 2
@@ -132,6 +135,7 @@ class Ranks:
             if now == turn:
                 module = import_module(name)
             self.comm.Barrier()
+        cache.mark_complete()
         return module
 
     def limit_threads(self, threads: int = 1) -> str | None:
@@ -164,6 +168,8 @@ def run_command(name: str, argv: Sequence[str] | None = None) -> NoReturn:
     ranks = Ranks()
     try:
         command = ranks.import_in_turn(f"parallel_et.commands.{name}")
+        if ranks.is_root and (note := import_module("parallel_et.kernels.cache").directory()[1]):
+            print(f"note: {note}", file=sys.stderr, flush=True)
         code = command.main(ranks, sys.argv[1:] if argv is None else argv)
     except UserError as mistake:
         if ranks.is_root:

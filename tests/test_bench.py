@@ -1,0 +1,62 @@
+"""The shape of what the benchmark prints; never its speed."""
+
+import json
+
+import pytest
+from launch import launch
+
+from parallel_et.commands.bench import predict
+from parallel_et.em import PHASES
+from parallel_et.workloads import WORKLOADS
+
+TINY = ("--scale", "0.02", "--seconds", "0.01")
+
+
+def test_one_rank_prints_a_table_of_all_workloads():
+    small = [w.id for w in WORKLOADS if w.id not in ("W4", "M4")]
+    done = launch(None, "-m", "parallel_et.bench", *small, *TINY, "--profile")
+    assert done.returncode == 0, done.stderr
+    title, *lines = done.stdout.splitlines()
+    assert title.split()[:3] == ["id", "model", "N"]
+    assert [line.split()[0] for line in lines[::2]] == small
+    assert all(f"{phase} " in line for line in lines[1::2] for phase in PHASES)
+
+
+def test_two_ranks_print_objects_with_their_efficiency():
+    args = ("W1", "M2", "--json", "--model-scaling", "--threads", "2", "--temperature", "3")
+    done = launch(2, "-m", "parallel_et.bench", *args, *TINY)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["id"] for row in rows] == ["W1", "M2"]
+    for row in rows:
+        assert set(row["phases"]) == set(PHASES)
+        assert (row["ranks"], row["threads"], row["temperature"]) == (2, 2, 3.0)
+        for name in ("ratio", "us_per_point", "ns_per_state", "peak_mb", "strong", "weak", "points_per_second"):
+            assert row[name] > 0
+        assert row["one_rank"]["ranks"] == 1
+        assert set(row["scaling"]["strong"]) == {"64", "1024", "10000"}
+
+
+def test_mistakes_are_one_line():
+    for args, line in (
+        (("W9",), "python -m parallel_et.bench: expected W1, W2, W3, W4, L1, F2, M2, M3, M4, found W9"),
+        (("--seconds", "-1"), "python -m parallel_et.bench: --seconds must be above 0"),
+        (("--model-scaling",), "--model-scaling: expected two ranks or more, or --latency and --bandwidth"),
+    ):
+        done = launch(None, "-m", "parallel_et.bench", *args)
+        assert done.returncode == 2
+        assert done.stderr.startswith(line)
+        assert done.stderr.count("\n") == 1
+
+
+def test_the_prediction_is_what_its_parts_add_up_to():
+    phases = dict.fromkeys(PHASES, 0.0) | {"select": 2.0, "states": 5.0, "statistics": 3.0, "mstep": 0.5}
+    row = {"N": 1000, "D": 10, "H": 10, "block": 10, "message_mb": 0.0, "phases": phases}
+    found = predict(row, latency=0.0, bandwidth=1e30)
+    assert found["weak"][1024] == pytest.approx(1.0)
+    assert found["strong"][64] == pytest.approx(10.5 / (64 * (10 * 2 / 100 + 0.5)))
+    assert found["root_dominates_at"] == 32
+    assert found["network_dominates_at"] is None
+    slow = predict(row, latency=1e-3, bandwidth=1e30)
+    assert slow["network_dominates_at"] == 4
+    assert slow["weak"][64] == pytest.approx(10.5 / (10.5 + 12))
