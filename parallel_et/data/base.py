@@ -1,5 +1,6 @@
 """What every source of data points offers: rows by their number."""
 
+import mmap
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -56,7 +57,14 @@ class ArrayRows(Source):
         for start in range(first, last, step):
             piece = np.asarray(self.table[start : min(start + step, last)])
             rows[start - first : start - first + len(piece)] = piece.reshape(len(piece), self.dims)
+            forget(self.table)
         return rows
+
+
+def forget(table: Any) -> None:
+    """Let the system have back the memory of what was read of a memory map; others are left alone."""
+    if isinstance(table, np.memmap) and table.mode in ("r", "r+") and hasattr(mmap, "MADV_DONTNEED"):
+        table._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 class Generated(Source):
