@@ -152,6 +152,15 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H):
     used (n,). Returns where each cause starts (H + 2,), and for each mean its point and its value.
     """
     N, C = candidates.shape
+    whole = N - N % LANES
+    matter, counts = np.empty((C, N + LANES), np.int32), np.zeros(C, np.int64)
+    for i in range(C):
+        row = i * (i + 1) // 2 + i
+        for n in range(0, whole, LANES):
+            counts[i] += list_from(load(moments, row * N + n), NEGLIGIBLE, n, matter, i * (N + LANES) + counts[i])
+        for n in range(whole, N):
+            matter[i, counts[i]] = n
+            counts[i] += moments[row, n] >= NEGLIGIBLE
     starts = np.zeros(H + 2, np.int64)
     for filling in range(2):
         if filling:
@@ -162,8 +171,9 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H):
             points, values = np.empty(0, np.int64), np.empty(0)
         for i in range(C):
             row = i * (i + 1) // 2 + i
-            for n in range(N):
-                if used[n] and moments[row, n] >= NEGLIGIBLE:
+            for k in range(counts[i]):
+                n = matter[i, k]
+                if used[n]:
                     place = candidates[n, i] + 2 - filling
                     if filling:
                         points[starts[place]] = n

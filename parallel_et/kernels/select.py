@@ -46,7 +46,7 @@ def write(scores, n, h, s0, s1, s2, s3):
 
 @part
 def threshold(scores, count, size, lanes):
-    """The count-th largest of ``size`` scores, a multiple of ``lanes``."""
+    """The count-th largest of ``size`` scores; up to the next multiple of ``lanes`` they are filled with -inf."""
     best = lowest = scores.dtype.type(-np.inf)
     for k in range(size):
         above = 0
@@ -61,32 +61,33 @@ def shortlist(scores, row, count, lanes, slack, tops, found, short):
     """The causes of a row of scores that are among the ``count`` largest, give or take ``slack``; returns how many.
 
     found (H + lanes,) int32 out: the causes in rising order. tops (a multiple of lanes, at least 2 count) and short
-    (H + lanes,) are scratch. First the largest of each of some slots that the causes are dealt out to:
-    at most the wanted causes can be above the count-th of these. Then what is above that in all scores, and of
-    these few the same again.
+    (H + lanes,) are scratch. First the largest of each of some slots that the causes are dealt out to: the count-th
+    of these is not above the count-th of all. Then what is from there on up, and of these few the same again.
     """
     H, slots = scores.shape[1], len(tops)
-    first, whole = row * H, H - H % lanes
-    limit = lowest = short.dtype.type(-np.inf)
+    first, whole, kept = row * H, H - H % lanes, 0
     if 2 * slots < H:
         for slot in range(0, slots, lanes):
             store(tops, slot, load(scores, first + slot))
         for start in range(slots, H - slots + 1, slots):
             for slot in range(0, slots, lanes):
                 store(tops, slot, maximum(load(tops, slot), load(scores, first + start + slot)))
-        limit = threshold(tops, count, slots, lanes)
-    kept = 0
-    for start in range(0, whole, lanes):
-        kept += list_from(load(scores, first + start), limit - slack, start, found, kept)
-    for h in range(whole, H):
-        found[kept] = h
-        kept += scores[row, h] >= limit - slack
-    size = -(-kept // lanes) * lanes
-    for k in range(kept):
-        short[k] = scores[row, found[k]]
-    for k in range(kept, size):
-        short[k] = lowest
-    limit = threshold(short, count, size, lanes) - slack
+        limit = threshold(tops, count, slots, lanes) - slack
+        for start in range(0, whole, lanes):
+            kept += list_from(load(scores, first + start), limit, start, found, kept)
+        for h in range(whole, H):
+            found[kept] = h
+            kept += scores[row, h] >= limit
+        for k in range(kept):
+            short[k] = scores[row, found[k]]
+    else:
+        kept = H
+        for h in range(H):
+            found[h] = h
+            short[h] = scores[row, h]
+    for k in range(kept, -(-kept // lanes) * lanes):
+        short[k] = -np.inf
+    limit = threshold(short, count, kept, lanes) - slack
     final = 0
     for k in range(kept):
         found[final] = found[k]
