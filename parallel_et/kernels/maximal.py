@@ -5,13 +5,16 @@ from math import log as log_of
 import numpy as np
 
 from parallel_et.kernels import kernel, part, scratch
-from parallel_et.kernels.simd import LANES, equals, exp, fill, fma, highest, load, log, maximum, store, total
+from parallel_et.kernels.simd import LANES, choose, equals, exp, fill, fma, highest, load, log, maximum, store, total
+from parallel_et.kernels.simd import power as power_of
 from parallel_et.kernels.truncated import weigh_singles
 
 TINY = 1e-300
 FAR = -1e4  # a logarithm whose exp is zero
 STEEP = 24.0
 """From this rho on the powers of small fields would underflow, and shares are computed from logarithms."""
+BATCH = 2048
+"""Numbers whose powers are taken in one go; they stay in the fastest cache."""
 
 
 @part
@@ -161,41 +164,54 @@ def expected_errors(Y, WT, candidates, members, start, state, weight, first, cau
 
 
 @part
-def add_shares(D, power, lower, rho, outer, q, even, causes, places, count, share):
-    """Add q A of one state with ``count`` active causes to the shares (H' D,) at the places of its causes."""
-    weight, zero, steepness = fill(q), fill(0.0), fill(rho)
-    if rho < STEEP:
-        down, tiny, evenly = fill(-outer), fill(TINY), fill(q * even)
+def add_soft_shares(D, power, lower, outer, q, evens, causes, places, counts, batch, sums, share):
+    """Add q A of the first ``batch`` states of a batch to the shares (H' D,) at the places of their causes.
+
+    The powers of all states are taken in one go, so that the processor always has some to work on.
+    """
+    down, tiny, zero = fill(-outer), fill(TINY), fill(0.0)
+    for b in range(batch):
         for d in range(0, D, LANES):
-            sum_w = load(power, causes[0] + d)
-            for a in range(1, count):
-                sum_w = sum_w + load(power, causes[a] + d)
-            tied = evenly * equals(sum_w, zero)
-            sum_w = weight * exp(down * log(maximum(sum_w, tiny)))
+            sum_w = load(power, causes[b, 0] + d)
+            for a in range(1, counts[b]):
+                sum_w = sum_w + load(power, causes[b, a] + d)
+            store(sums, b * D + d, sum_w)
+    for d in range(0, batch * D, LANES):
+        sum_w = load(sums, d)
+        store(sums, d, choose(sum_w, zero, power_of(maximum(sum_w, tiny), down), zero))
+    for b in range(batch):
+        weight, evenly = fill(q[b]), fill(q[b] * evens[counts[b]])
+        for a in range(counts[b]):
+            for d in range(0, D, LANES):
+                factor, place = load(sums, b * D + d), places[b, a] + d
+                tied = fma(evenly, equals(factor, zero), load(share, place))
+                store(share, place, fma(load(lower, causes[b, a] + d), weight * factor, tied))
+
+
+@part
+def add_steep_shares(D, power, rho, outer, q, causes, places, count, share):
+    """Add q A of one state to the shares (H' D,) at the places of its causes, from logarithms of the fields."""
+    weight, zero, steepness = fill(q), fill(0.0), fill(rho)
+    for d in range(0, D, LANES):
+        top = load(power, causes[0] + d)
+        for a in range(1, count):
+            top = maximum(top, load(power, causes[a] + d))
+        sum_w = zero
+        if np.isinf(rho):
+            for a in range(count):
+                sum_w = sum_w + equals(load(power, causes[a] + d), top)
+            sum_w = weight / sum_w
             for a in range(count):
                 place = places[a] + d
-                store(share, place, fma(load(lower, causes[a] + d), sum_w, load(share, place) + tied))
-    else:
-        for d in range(0, D, LANES):
-            top = load(power, causes[0] + d)
-            for a in range(1, count):
-                top = maximum(top, load(power, causes[a] + d))
-            sum_w = zero
-            if np.isinf(rho):
-                for a in range(count):
-                    sum_w = sum_w + equals(load(power, causes[a] + d), top)
-                sum_w = weight / sum_w
-                for a in range(count):
-                    place = places[a] + d
-                    store(share, place, fma(equals(load(power, causes[a] + d), top), sum_w, load(share, place)))
-            else:
-                for a in range(count):
-                    sum_w = sum_w + exp(maximum(steepness * (load(power, causes[a] + d) - top), fill(FAR)))
-                sum_w = log(sum_w)
-                for a in range(count):
-                    place = places[a] + d
-                    depth = maximum(steepness * (load(power, causes[a] + d) - top), fill(FAR)) - sum_w
-                    store(share, place, fma(weight, exp(fill(outer) * depth), load(share, place)))
+                store(share, place, fma(equals(load(power, causes[a] + d), top), sum_w, load(share, place)))
+        else:
+            for a in range(count):
+                sum_w = sum_w + exp(maximum(steepness * (load(power, causes[a] + d) - top), fill(FAR)))
+            sum_w = log(sum_w)
+            for a in range(count):
+                place = places[a] + d
+                depth = maximum(steepness * (load(power, causes[a] + d) - top), fill(FAR)) - sum_w
+                store(share, place, fma(weight, exp(fill(outer) * depth), load(share, place)))
 
 
 @kernel(
@@ -233,10 +249,12 @@ def weighted_sums(
     """
     N, D = Y.shape
     C = candidates.shape[1]
-    share = scratch(C * D)
+    batch = max(1, BATCH // D)
+    share, sums, q = scratch(C * D), scratch(batch * D), np.empty(batch)
     share[:] = 0.0
     lonely, mean = np.empty(C), np.empty(C)
-    causes, places = np.empty(members.shape[1], np.int64), np.empty(members.shape[1], np.int64)
+    causes, places = np.empty((batch, members.shape[1]), np.int64), np.empty((batch, members.shape[1]), np.int64)
+    counts = np.empty(batch, np.int64)
     outer = 1.0 if np.isinf(rho) else (rho - 1.0) / rho
     evens = np.arange(members.shape[1] + 1.0)
     evens[1:] **= -outer
@@ -245,6 +263,7 @@ def weighted_sums(
             continue
         lonely[:] = 0.0
         mean[:] = 0.0
+        b = 0
         for k in range(start[n], start[n + 1]):
             count = 0
             for a in range(members.shape[1]):
@@ -252,13 +271,21 @@ def weighted_sums(
                 if i < 0:
                     break
                 mean[i] += weight[k]
-                causes[a] = np.int64(candidates[n, i]) * D
-                places[a] = i * D
+                causes[b, a] = np.int64(candidates[n, i]) * D
+                places[b, a] = i * D
                 count += 1
             if count == 1:
-                lonely[places[0] // D] += weight[k]
+                lonely[places[b, 0] // D] += weight[k]
+            elif count > 1 and rho >= STEEP:
+                add_steep_shares(D, power, rho, outer, weight[k], causes[b], places[b], count, share)
             elif count > 1:
-                add_shares(D, power, lower, rho, outer, weight[k], evens[count], causes, places, count, share)
+                q[b], counts[b] = weight[k], count
+                b += 1
+                if b == batch:
+                    add_soft_shares(D, power, lower, outer, q, evens, causes, places, counts, b, sums, share)
+                    b = 0
+        if b > 0:
+            add_soft_shares(D, power, lower, outer, q, evens, causes, places, counts, b, sums, share)
         for i in range(C):
             if mean[i] == 0.0:
                 continue

@@ -31,6 +31,7 @@ LN2_LO = 1.90821492927058770002e-10
 SHIFT = 6755399441055744.0  # 1.5 * 2**52: adding it leaves the nearest integer in the low bits
 TWO_52 = 4503599627370496.0
 LOWEST = -708.0
+ONE, HALF_ROOT = 0x3FF0000000000000, 0x3FE6A09E667F3BCD  # the bits of 1 and of sqrt(1/2)
 
 # Taylor's series made shorter by Chebyshev polynomials, lowest power first: exp(r) for |r| <= log(2) / 2, to 3e-18, and
 # (log((1 + s) / (1 - s)) / (2 s) - 1) / z, z = s^2, for arguments between sqrt(1/2) and sqrt(2), to 5e-18 of the log
@@ -57,6 +58,9 @@ LOG = [
     0.07665832399659545,
     0.07308546618690004,
 ]
+
+
+EXP2 = [coefficient * 0.6931471805599453**i for i, coefficient in enumerate(EXP)]
 
 
 class VectorType(types.Type):
@@ -128,6 +132,23 @@ def quotient(builder: Any, x: ir.Value, y: ir.Value) -> ir.Value:
     inverse = multiply_add(builder, multiply_add(builder, minus, inverse, constant(1.0)), inverse, inverse)
     q = builder.fmul(x, inverse)
     return multiply_add(builder, multiply_add(builder, minus, q, x), inverse, q)
+
+
+def scaled(builder: Any, x: ir.Value, shifted: ir.Value) -> ir.Value:
+    """The vector x 2^k for the integers k in the low bits of k + SHIFT."""
+    exponent = builder.shl(builder.bitcast(shifted, INTS), integers(52))
+    return builder.bitcast(builder.add(builder.bitcast(x, INTS), exponent), DOUBLES)
+
+
+def logarithm(builder: Any, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Parts e, s, p of log x = e log 2 + 2 s (1 + p): x = m 2^e with m between sqrt(1/2) and sqrt(2)."""
+    above = builder.add(builder.bitcast(x, INTS), integers(ONE - HALF_ROOT))
+    e = builder.bitcast(builder.or_(builder.lshr(above, integers(52)), integers(0x4330000000000000)), DOUBLES)
+    e = builder.fsub(e, constant(TWO_52 + 1023.0))
+    m = builder.bitcast(builder.add(builder.and_(above, integers((1 << 52) - 1)), integers(HALF_ROOT)), DOUBLES)
+    s = quotient(builder, builder.fsub(m, constant(1.0)), builder.fadd(m, constant(1.0)))
+    z = builder.fmul(s, s)
+    return e, s, builder.fmul(polynomial(builder, z, LOG), z)
 
 
 def arithmetic(symbol: Callable[..., Any], emit: str) -> None:
@@ -211,6 +232,17 @@ def equals(typingctx: Any, x: Any, y: Any) -> Any:
         return builder.select(builder.fcmp_ordered("==", *args), constant(1.0), constant(0.0))
 
     return Vector(Vector, Vector), code
+
+
+@intrinsic
+def choose(typingctx: Any, x: Any, y: Any, yes: Any, no: Any) -> Any:
+    """The vector ``yes`` where x > y, elsewhere ``no``."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        x, y, yes, no = args
+        return builder.select(builder.fcmp_ordered(">", x, y), yes, no)
+
+    return Vector(Vector, Vector, Vector, Vector), code
 
 
 @intrinsic
@@ -299,9 +331,7 @@ def exp(typingctx: Any, x: Any) -> Any:
         k = builder.fsub(shifted, constant(SHIFT))
         r = multiply_add(builder, k, constant(-LN2_HI), x)
         r = multiply_add(builder, k, constant(-LN2_LO), r)
-        y = polynomial(builder, r, EXP)
-        exponent = builder.shl(builder.bitcast(shifted, INTS), integers(52))
-        return builder.bitcast(builder.add(builder.bitcast(y, INTS), exponent), DOUBLES)
+        return scaled(builder, polynomial(builder, r, EXP), shifted)
 
     return Vector(Vector), code
 
@@ -311,22 +341,29 @@ def log(typingctx: Any, x: Any) -> Any:
     """Natural logarithm of normal positive numbers to 3e-16 relative to max(1, |log x|)."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
-        bits, one = builder.bitcast(args[0], INTS), constant(1.0)
-        mantissa = builder.or_(builder.and_(bits, integers(0x000FFFFFFFFFFFFF)), integers(0x3FF0000000000000))
-        m = builder.bitcast(mantissa, DOUBLES)
-        e = builder.bitcast(builder.or_(builder.lshr(bits, integers(52)), integers(0x4330000000000000)), DOUBLES)
-        e = builder.fsub(e, constant(TWO_52 + 1023.0))
-        high = builder.fcmp_ordered(">", m, constant(1.4142135623730951))
-        m = builder.select(high, builder.fmul(m, constant(0.5)), m)
-        e = builder.select(high, builder.fadd(e, one), e)
-        s = quotient(builder, builder.fsub(m, one), builder.fadd(m, one))
-        z = builder.fmul(s, s)
-        p = builder.fmul(polynomial(builder, z, LOG), z)
+        e, s, p = logarithm(builder, args[0])
         twice = builder.fadd(s, s)
         tail = multiply_add(builder, twice, p, builder.fmul(e, constant(LN2_LO)))
         return multiply_add(builder, e, constant(LN2_HI), builder.fadd(twice, tail))
 
     return Vector(Vector), code
+
+
+@intrinsic
+def power(typingctx: Any, x: Any, exponent: Any) -> Any:
+    """Normal positive numbers to a power between -1 and 1, to 2e-15 relative."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        x, exponent = args
+        e, s, p = logarithm(builder, x)
+        rest = builder.fmul(s, constant(2 * LOG2_E))
+        rest = multiply_add(builder, rest, p, rest)
+        shifted = multiply_add(builder, exponent, builder.fadd(e, rest), constant(SHIFT))
+        k = builder.fsub(constant(SHIFT), shifted)
+        r = multiply_add(builder, exponent, rest, multiply_add(builder, exponent, e, k))
+        return scaled(builder, polynomial(builder, r, EXP2), shifted)
+
+    return Vector(Vector, Vector), code
 
 
 @intrinsic
