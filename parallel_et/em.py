@@ -26,7 +26,7 @@ PHASES = ("prepare", "select", "states", "statistics", "cut", "communication", "
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be learned: a model, by a scheme and a plan, from the rows (n, D) of this rank's shard."""
+    """What is to be learned: a model, by a scheme and a plan, from this rank's rows (n, D or wider)."""
 
     model: Model
     scheme: Any
@@ -82,7 +82,9 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
 
     def expect(block: slice, thread: int) -> tuple[np.ndarray, Posterior]:
         Y = pad_rows(problem.rows[block])
-        return Y, posteriors.of(block, lambda: scheme.infer(model, ready, Y, knobs.temperature, clocks[thread]))
+        posterior = posteriors.of(block, lambda: scheme.infer(model, ready, Y, knobs.temperature, clocks[thread]))
+        clocks[thread]("waiting")
+        return Y, posterior
 
     def collect(stage: str, now: Any, totals: list[ExactSum], block: slice, thread: int) -> None:
         Y, posterior = expect(block, thread)

@@ -70,6 +70,7 @@ LIMITS = {
     "less_than": ("below {:g}", "lt"),
     "less_than_equal": ("of {:g} or less", "le"),
 }
+WITHOUT_EFFECT = ("run.threads",)
 SECTIONS = ("model", "data", "inference", "anneal", "run")
 
 
@@ -235,10 +236,12 @@ def _show(value: object) -> str:
 
 
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], place: str = "") -> list[str]:
-    """Keys in which two resolved jobs differ, as ``section.key: old -> new``."""
+    """Keys in which two resolved jobs differ, as ``section.key: old -> new``, but for those that change no result."""
     lines = []
     for key in dict.fromkeys([*old, *new]):
         a, b = old.get(key), new.get(key)
+        if f"{place}{key}" in WITHOUT_EFFECT:
+            continue
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             lines += differing_keys(a, b, f"{place}{key}.")
         elif a != b:

@@ -19,6 +19,18 @@ def aligned(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
     return room[skip : skip + size].view(dtype).reshape(shape)
 
 
+def new_table(count: int, dims: int, dtype: Any) -> np.ndarray:
+    """An uninitialised table for points that stay as they are: with zeros behind each row, where that costs little.
+
+    Where it does not, or where they have to be widened from single precision anyway, ``pad_rows`` does it block by
+    block; (count, dims) or (count, padded(dims)).
+    """
+    width = padded(dims) if dtype == np.float64 and padded(dims) <= 1.05 * dims else dims
+    table = aligned((count, width), dtype)
+    table[:, dims:] = 0.0
+    return table
+
+
 def padded(dims: int) -> int:
     """The next multiple of ``LANES``."""
     return -(-dims // LANES) * LANES

@@ -50,13 +50,14 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
     with ranks.together():
         shard = Shard.of(source.points, size, ranks.rank, ranks.size)
         rows = source.read(shard.first, shard.last)
-        check_rows(rows, shard.first, source.name)
-    summary = summarise(rows, shard, ranks)
+        points = rows[:, : source.dims]
+        check_rows(points, shard.first, source.name)
+    summary = summarise(points, shard, ranks)
     plan = Plan(job.anneal, model, scheme.gamma, source.points)
     problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, Team(job.run.threads))
     given = ranks.from_root(lambda: given_arrays(job, source.dims))
     params = ranks.share(model.initial(stream(job.run.seed, "init"), summary, given))
-    return problem, params, fingerprint(rows, shard, ranks)
+    return problem, params, fingerprint(points, shard, ranks)
 
 
 def given_arrays(job: Job, dims: int) -> dict[str, np.ndarray]:
@@ -95,7 +96,7 @@ def summarise(rows: np.ndarray, shard: Shard, ranks: Ranks) -> Summary:
     total = ExactSum(dict.fromkeys(bounds, ()))
     total.reset(bounds, shard.points)
     for block in shard.blocks():
-        Y = np.asarray(rows[block], np.float64)
+        Y = np.ascontiguousarray(rows[block], np.float64)
         for name, value in zip(bounds, (Y.sum(), (Y * Y).sum(), (Y < 0).sum()), strict=True):
             total.add(name, value)
     sums = total.everywhere(ranks)
@@ -108,6 +109,6 @@ def fingerprint(rows: np.ndarray, shard: Shard, ranks: Ranks) -> str:
     """A digest of all data points, by value and order, that does not depend on the ranks or the job."""
     total = np.zeros(1, np.uint64)
     for block in shard.blocks():
-        total += fixed.digest(np.asarray(rows[block], np.float64).view(np.uint64), shard.first + block.start)
+        total += fixed.digest(np.ascontiguousarray(rows[block], np.float64).view(np.uint64), shard.first + block.start)
     ranks.sum(total)
     return f"{int(total[0]):016x}"

@@ -47,3 +47,12 @@ def test_the_command_writes_the_same_result_on_any_number_of_ranks(tmp_path):
         with h5py.File(tmp_path / str(ranks) / "result.h5") as file:
             results.append({name: file[name][()].tobytes() for name in ("params/W", "history/free_energy", "truth/W")})
     assert results[0] == results[1]
+
+
+def test_threads_are_no_part_of_what_a_run_is(tmp_path):
+    job = HERE.parent / "jobs" / "demo.toml"
+    short = ("--output", tmp_path / "run", "--set", "anneal.iterations=2", "--set", "run.picture=false")
+    assert train(None, job, *short).returncode == 0
+    again = train(None, job, *short, "--set", "run.threads=2")
+    assert again.returncode == 0, again.stderr
+    assert "this run is finished" in again.stdout

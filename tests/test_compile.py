@@ -11,6 +11,7 @@ import pytest
 from launch import train
 
 import parallel_et
+from parallel_et.kernels.cache import is_complete
 
 PACKAGE = Path(parallel_et.__file__).parent
 DEMO = PACKAGE.parent / "jobs" / "demo.toml"
@@ -32,6 +33,14 @@ def test_kernels_are_compiled_by_one_rank_only_and_never_again(tmp_path):
     assert second.returncode == 0, second.stderr
     assert "data saved" not in second.stdout
     assert second.stdout.count("data loaded") == 3 * declared()
+
+
+def test_a_directory_that_may_not_be_looked_into_is_not_complete(monkeypatch):
+    def refuse(path):
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    assert not is_complete(Path("somewhere"))
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def compare(workload: Workload, ranks: Ranks, args: argparse.Namespace) -> dict[
     return {
         **strong,
         "floor_us_per_point": single["floor_us_per_point"],
-        "ratio": strong["us_per_point"] * ranks.size / single["floor_us_per_point"],
+        "ratio": args.threads * ranks.size * strong["us_per_point"] / single["floor_us_per_point"],
         "one_rank": single,
         "strong": single["us_per_point"] / (ranks.size * strong["us_per_point"]),
         "weak": single["us_per_point"] / (ranks.size * weak["us_per_point"]),
@@ -145,7 +145,7 @@ def measure(workload: Workload, points: int, ranks: Ranks, args: argparse.Namesp
         "spread": float(high - low) / seconds,
         "us_per_point": 1e6 * seconds / points,
         "floor_us_per_point": 1e6 * floor / points,
-        "ratio": seconds / floor,
+        "ratio": args.threads * seconds / floor,
         "most": workload.most,
         "ns_per_state": 1e9 * seconds / points / states,
         "points_per_second": points / seconds,
@@ -163,7 +163,7 @@ def multiply(rows: np.ndarray, params: Params, size: int) -> float:
     out = np.empty((size, W.shape[1]))
     begun = perf_counter()
     for first in range(0, len(rows), size):
-        Y = rows[first : first + size]
+        Y = rows[first : first + size, : len(W)]
         np.dot(Y, W, out=out[: len(Y)])
     return perf_counter() - begun
 

@@ -1,10 +1,7 @@
 """``python -m parallel_et.compile``: compile all kernels, so that no run has to."""
 
 from collections.abc import Sequence
-from pkgutil import iter_modules
-from time import perf_counter
 
-from parallel_et import kernels
 from parallel_et.commands import Parser
 from parallel_et.kernels import cache
 from parallel_et.parallel.ranks import Ranks
@@ -19,10 +16,6 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         "python -m parallel_et.compile",
     )
     ranks.from_root(lambda: parser.parse_args(argv))
-    begun = perf_counter()
-    for module in iter_modules(kernels.__path__, f"{kernels.__name__}."):
-        ranks.import_in_turn(module.name)
     if ranks.is_root:
-        cache.mark_complete()
-        print(f"all kernels are in {cache.directory()[0]} after {perf_counter() - begun:.1f} s", flush=True)
+        print(f"all kernels are in {cache.directory()[0]}", flush=True)
     return 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from parallel_et.errors import UserError
-from parallel_et.rows import aligned
+from parallel_et.rows import new_table
 
 GROUP = 256
 """Points that a generator draws at a time; fixed for ever, so that the data depend on the seed alone."""
@@ -26,7 +26,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, first: int, last: int) -> np.ndarray:
-        """Rows [first, last) as a (last - first, dims) array of float32 or float64."""
+        """Rows [first, last) as an array of float32 or float64, (last - first, dims), or wider with zeros behind."""
 
     def truth(self) -> dict[str, np.ndarray]:
         """The parameters behind the data, where they are known."""
@@ -52,11 +52,11 @@ class ArrayRows(Source):
         self.dtype = np.float32 if self.table.dtype in (np.float32, np.float16) else np.float64
 
     def read(self, first: int, last: int) -> np.ndarray:
-        rows = aligned((last - first, self.dims), self.dtype)
+        rows = new_table(last - first, self.dims, self.dtype)
         step = max(1, PIECE // (rows.itemsize * self.dims))
         for start in range(first, last, step):
             piece = np.asarray(self.table[start : min(start + step, last)])
-            rows[start - first : start - first + len(piece)] = piece.reshape(len(piece), self.dims)
+            rows[start - first : start - first + len(piece), : self.dims] = piece.reshape(len(piece), self.dims)
             forget(self.table)
         return rows
 
@@ -75,8 +75,10 @@ class Generated(Source):
         """The points of one group, (GROUP, dims)."""
 
     def read(self, first: int, last: int) -> np.ndarray:
-        rows = aligned((last - first, self.dims))
+        rows = new_table(last - first, self.dims, np.float64)
         for index in range(first // GROUP, -(-last // GROUP)):
             low, high = max(first, index * GROUP), min(last, (index + 1) * GROUP)
-            rows[low - first : high - first] = self.group(index)[low - index * GROUP : high - index * GROUP]
+            rows[low - first : high - first, : self.dims] = self.group(index)[
+                low - index * GROUP : high - index * GROUP
+            ]
         return rows

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,10 @@ def directory() -> tuple[Path, str | None]:
     """The directory, and what to tell people if it is in none of its places."""
     found = [place / key() for place in places()]
     for path in found:
-        if (path / COMPLETE).exists() or writable(path):
+        if is_complete(path) or writable(path):
             return path, None
     shared = Path(tempfile.gettempdir()) / f"parallel_et-{os.getuid()}"
-    if not (writable(shared) and shared.stat().st_uid == os.getuid()):
+    if not (writable(shared, 0o700) and shared.stat().st_uid == os.getuid()):
         shared = Path(tempfile.mkdtemp(prefix="parallel_et-"))
     path = shared / key()
     writable(path)
@@ -58,25 +59,34 @@ def directory() -> tuple[Path, str | None]:
     return path, f"kernels are compiled into {path}, as {tried} cannot be written to"
 
 
-def writable(path: Path) -> bool:
+def writable(path: Path, mode: int = 0o777) -> bool:
     """Whether the directory is there, or can be made, and takes files."""
     try:
-        path.mkdir(0o700, parents=True, exist_ok=True)
+        path.mkdir(mode, parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
     except OSError:
         return False
     return True
 
 
+def is_complete(path: Path) -> bool:
+    """Whether all kernels are in a directory, and it may be looked into."""
+    try:
+        return (path / COMPLETE).exists()
+    except OSError:
+        return False
+
+
 def complete() -> bool:
     """Whether all kernels are there."""
-    return (directory()[0] / COMPLETE).exists()
+    return is_complete(directory()[0])
 
 
-def mark_complete() -> None:
-    """Note that all kernels are there, if this process has them all."""
-    modules = {f"{__package__}.{path.stem}" for path in HERE.glob("*.py") if path.stem != "__init__"}
-    if modules <= set(sys.modules) and not complete():
+def load_all() -> None:
+    """Load all kernels, which compiles those that are not there yet."""
+    for path in sorted(HERE.glob("*.py")):
+        import_module(f"{__package__}.{path.stem}")
+    if not complete():
         (directory()[0] / COMPLETE).touch()
 
 

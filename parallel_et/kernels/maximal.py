@@ -71,15 +71,15 @@ def errors_of_two(Y, y, means, above, mean, fields, added, field, keep, D):
 
 
 @kernel(
-    "void(float64[:,::1], float64[:,::1], float64[::1], float64[::1], float64, float64, float64, int32[:,::1], "
-    "int32[::1], int32[:,::1], float64[:,::1], float64[::1], float64[:,::1])"
+    "void(float64[:,::1], float64[:,::1], float64, float64[::1], float64[::1], float64, float64, float64, "
+    "int32[:,::1], int32[::1], int32[:,::1], float64[:,::1], float64[::1], float64[:,::1])"
 )
-def posterior(Y, WT, base, bias, odds, precision, beta, candidates, size, inner, singles, evidence, weights):
+def posterior(Y, WT, empty, base, bias, odds, precision, beta, candidates, size, inner, singles, evidence, weights):
     """ET eq. 20 for all states over each point's candidates: a child's mean is the max of its parent's and one field.
 
-    log p(s, y) = base(y) + |y|^2 / (2 sigma^2) + odds |s| - |y - max_{h in s} W_h|^2 / (2 sigma^2).
-    Y (n, D), WT (H, D) >= 0, base (n,), bias (H,), precision = 1 / sigma^2, beta = 1 / T, candidates (n, H'), size (K,)
-    and inner (M, 4) of the tree of states.
+    log p(s, y) = empty + odds |s| - |y - max_{h in s} W_h|^2 / (2 sigma^2).
+    Y (n, D), WT (H, D) >= 0, base (n,) of the empty state, bias (H,) of single causes, precision = 1 / sigma^2,
+    beta = 1 / T, candidates (n, H'), size (K,) and inner (M, 4) of the tree of states.
     singles (n, H) or (n, 0): W_h . y of all causes, becomes the weights of the states with one cause; 0 for candidates.
     evidence (n,) out: F_n = log sum p^beta. weights (n, K) out. Costs 3 D operations and one exp a state.
     """
@@ -113,7 +113,7 @@ def posterior(Y, WT, base, bias, odds, precision, beta, candidates, size, inner,
             if j < C:
                 logs[k], _ = errors_of_two(Y, n * D, means, above, mean, fields, added, j * D, keep, D)
         logs[0] = error(Y, n * D, means, 0, means, 0, D)
-        level, scale = fill(base[n] + 0.5 * precision * logs[0]), fill(-0.5 * precision)
+        level, scale = fill(empty), fill(-0.5 * precision)
         for k in range(0, wide, LANES):
             store(logs, k, fma(scale, load(logs, k), level) + load(prior, k))
         top = load(logs, 0)

@@ -5,6 +5,8 @@ import numpy as np
 from parallel_et.kernels import kernel, part
 from parallel_et.kernels.simd import LANES, count_from, fill, fma, list_from, load, maximum, store, total
 
+MANY = 128
+"""Above so many scores sorting finds a threshold faster than comparing each with each."""
 TILE = 4
 """Points, and causes, whose scores are added up at the same time."""
 
@@ -87,7 +89,8 @@ def shortlist(scores, row, count, lanes, slack, tops, found, short):
             short[h] = scores[row, h]
     for k in range(kept, -(-kept // lanes) * lanes):
         short[k] = -np.inf
-    limit = threshold(short, count, kept, lanes) - slack
+    limit = threshold(short, count, kept, lanes) if kept <= MANY else np.sort(short[:kept])[kept - count]
+    limit -= slack
     final = 0
     for k in range(kept):
         found[final] = found[k]
@@ -97,15 +100,17 @@ def shortlist(scores, row, count, lanes, slack, tops, found, short):
 
 @part
 def keep_best(scores, wanted, found, count):
-    """Drop from found (count,) the causes with the lowest scores (count,), of equal ones the last, until as wanted."""
-    while count > wanted:
-        worst = 0
-        for k in range(1, count):
-            if scores[k] <= scores[worst]:
-                worst = k
-        for k in range(worst, count - 1):
-            scores[k], found[k] = scores[k + 1], found[k + 1]
-        count -= 1
+    """Keep of found (count,) as many causes as wanted: the largest scores (count,), of equal ones the first."""
+    limit = np.sort(scores[:count])[count - wanted]
+    equal = wanted
+    for k in range(count):
+        equal -= scores[k] > limit
+    kept = 0
+    for k in range(count):
+        take = scores[k] > limit or (scores[k] == limit and equal > 0)
+        equal -= scores[k] == limit
+        found[kept] = found[k]
+        kept += take
 
 
 @kernel("void(float64[:,::1], float64[::1])")

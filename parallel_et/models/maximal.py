@@ -88,6 +88,7 @@ class MaximalModel(GaussModel):
         maximal.posterior(
             seen.Y,
             ready.WT,
+            ready.empty,
             seen.base,
             ready.bias,
             ready.odds,

@@ -127,16 +127,16 @@ class Ranks:
         """
         cache = import_module("parallel_et.kernels.cache")
         if self.size == 1 or self.comm.allreduce(cache.complete(), MPI.LAND):
+            cache.load_all()
             return import_module(name)
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         turn = 0 if self.is_root else 1 if node.rank == 0 else 2
         node.Free()
         for now in range(3):
             if now == turn:
-                module = import_module(name)
+                cache.load_all()
             self.comm.Barrier()
-        cache.mark_complete()
-        return module
+        return import_module(name)
 
     def limit_threads(self, threads: int = 1) -> str | None:
         """One BLAS thread for each of a rank's threads; returns a warning where these outnumber the cores of a node."""

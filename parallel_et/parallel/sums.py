@@ -50,6 +50,8 @@ class ExactSum:
 
     def merge(self, other: "ExactSum") -> None:
         """Add what another one has added up."""
+        for words in (self._words, other._words):
+            fixed.settle(*words)
         self._words += other._words
 
     def on_root(self, ranks: Ranks) -> dict[str, np.ndarray]:

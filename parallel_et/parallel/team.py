@@ -31,5 +31,8 @@ class Team:
         if self._pool is None:
             take(0)
         else:
-            for done in [self._pool.submit(take, thread) for thread in range(self.size)]:
-                done.result()
+            try:
+                for done in [self._pool.submit(take, thread) for thread in range(self.size)]:
+                    done.result()
+            finally:
+                waiting.clear()

@@ -10,7 +10,7 @@ def best_by_sorting(scores, count):
     return [sorted(sorted(range(scores.shape[1]), key=lambda h, row=row: (-row[h], h))[:count]) for row in scores]
 
 
-@pytest.mark.parametrize("H, count", [(12, 1), (12, 3), (12, 11), (12, 12), (200, 8), (203, 20), (1000, 3)])
+@pytest.mark.parametrize("H, count", [(12, 1), (12, 3), (12, 11), (12, 12), (200, 8), (203, 20), (1000, 3), (1000, 40)])
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_largest_scores_win_and_of_equal_ones_the_lower_index(H, count, ties):
     rng = np.random.default_rng(2)

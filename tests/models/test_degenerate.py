@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from brute import log_joint
 from problems import job_table, problem_of, random_data, random_params
 
 from parallel_et.em import iterate
@@ -105,3 +106,17 @@ def test_a_pi_under_which_no_point_could_be_cut_is_kept():
     problem, params = problem_of(table, np.random.default_rng(1).normal(size=(40, 6)))
     new, _ = iterate(problem, Ranks(), params, problem.plan.at(0, params))
     assert float(new.pi) == 0.99
+
+
+@pytest.mark.parametrize("singletons", [False, True])
+def test_evidence_keeps_its_digits_where_the_noise_is_next_to_nothing(singletons):
+    params = Params(np.round(random_params("mca", 6, 4, seed=9).W, 1), np.array(1e-6), np.array(0.3))
+    model = {"name": "mca", "causes": 4, "learn": ["W"]}
+    table = job_table(model, {"candidates": 3, "gamma": 3, "singletons": singletons})
+    s = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]])
+    problem, _ = problem_of(table, np.ones((4, 6)))
+    Y = problem.model.mean(params, s)
+    problem, _ = problem_of(table, Y)
+    _, info = iterate(problem, Ranks(), params, knobs(4))
+    logs = [log_joint("mca", params.W, 1e-6, 0.3, y, state) for y, state in zip(Y, s, strict=True)]
+    assert info.free_energy == pytest.approx(np.mean(logs), rel=1e-12)

@@ -51,3 +51,17 @@ def test_nothing_at_all_sums_to_zero():
     ranks = Ranks()
     assert exact_sum(ranks, np.empty(0), 0) == 0.0
     assert exact_sum(ranks, np.zeros(3), 3 * ranks.size) == 0.0
+
+
+def test_sums_of_many_threads_do_not_overflow():
+    """The low words may be nearly full in each: what they add up to is still exact."""
+    parts = [ExactSum({"a": (1,)}) for _ in range(8)]
+    for part in parts:
+        part.reset({"a": 1.0}, 1 << 30)
+        _, high, low = part.words("a")
+        high[0], low[0] = 5, (1 << 61) - 1
+    for part in parts[1:]:
+        parts[0].merge(part)
+    scale, _, _ = parts[0].words("a")
+    exact = 8 * (5 + Fraction((1 << 61) - 1, 1 << 40))
+    assert float(parts[0].on_root(Ranks())["a"][0]) == pytest.approx(float(exact) / scale, rel=1e-15)
