@@ -13,7 +13,7 @@ def block_size(points: int, nanoseconds: float, statistics: int) -> int:
     """Points a block, from the job alone and never from the number of ranks.
 
     As many as it takes, at some ``nanoseconds`` a point, to make the cost of a block and of adding its ``statistics``
-    small beside; but a quarter of all points at most, so that also a small job spreads over some ranks.
+    small beside; but about a quarter of all points at most, so that also a small job spreads over some ranks.
     A multiple of 16 between 16 and 1024.
     """
     wanted = WORTH * (OVERHEAD + ADDING * statistics) / nanoseconds
