@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.data.base import GROUP, Generated
+from parallel_et.data.model import Drawn
 from parallel_et.job import Job, check_job
 from parallel_et.models import known
-from parallel_et.models.base import Model, Params
+from parallel_et.models.base import Params
 from parallel_et.random import stream
 
 ACTIVE = 2.0
@@ -67,26 +67,21 @@ WORKLOADS = (
 )
 
 
-class Drawn(Generated):
+def sample(workload: Workload, points: int) -> Drawn:
     """Points of a workload's model, with fields of random directions or patterns at the bars test's noise."""
+    options = workload.job().model
+    model = known()[workload.model](options, workload.dims)
+    rng = stream(SEED, "bench")
+    W = rng.standard_normal((workload.dims, workload.causes))
+    if model.nonnegative:
+        W = rng.gamma(2.0, 1.0, W.shape) * (rng.random(W.shape) < SHARE)
+        W[0] += W.sum(0) == 0
+    W *= LENGTH / np.linalg.norm(W, axis=0)
+    return Drawn(model, Params(W, np.array(SIGMA), np.array(options.pi)), points, SEED)
 
-    def __init__(self, workload: Workload, points: int) -> None:
-        kind = known()[workload.model]
-        self.points, self.dims, self.shape = points, workload.dims, (workload.dims,)
-        self.model: Model = kind(workload.job().model, workload.dims)
-        rng = stream(SEED, "bench")
-        W = rng.standard_normal((workload.dims, workload.causes))
-        if self.model.nonnegative:
-            W = rng.gamma(2.0, 1.0, W.shape) * (rng.random(W.shape) < SHARE)
-            W[0] += W.sum(0) == 0
-        W *= LENGTH / np.linalg.norm(W, axis=0)
-        self.params = Params(W, np.array(SIGMA), np.array(workload.job().model.pi))
 
-    def group(self, index: int) -> np.ndarray:
-        return self.model.generate(self.params, stream(SEED, "data", index), GROUP)[0]
-
-    def nearby(self) -> Params:
-        """Parameters as in the middle of a run: each value of the true W off by a tenth of what is typical."""
-        typical = np.sqrt(np.mean(self.params.W**2))
-        off = 0.1 * typical * stream(SEED, "off").standard_normal(self.params.W.shape)
-        return self.model.constrain(replace(self.params, W=self.params.W + off))
+def nearby(source: Drawn) -> Params:
+    """Parameters as in the middle of a run: each value of the true W off by a tenth of what is typical."""
+    W = source.params.W
+    off = 0.1 * np.sqrt(np.mean(W**2)) * stream(SEED, "off").standard_normal(W.shape)
+    return source.model.constrain(replace(source.params, W=W + off))

@@ -5,7 +5,7 @@ import json
 import pytest
 from launch import launch
 
-from parallel_et.commands.bench import predict
+from parallel_et.benchmark import predict
 from parallel_et.em import PHASES
 from parallel_et.workloads import WORKLOADS
 

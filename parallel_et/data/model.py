@@ -9,7 +9,7 @@ from parallel_et.data.base import GROUP, Generated
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_group
 from parallel_et.models import known
-from parallel_et.models.base import Params
+from parallel_et.models.base import Model, Params
 from parallel_et.random import stream
 from parallel_et.schema import Section
 
@@ -33,23 +33,10 @@ class ModelOptions(Section):
 class Drawn(Generated):
     """Points of a model with known parameters."""
 
-    Options = ModelOptions
-
-    def __init__(self, options: ModelOptions, seed: int, job: Any) -> None:
-        arrays = read_group(options.params, "params")
-        missing = [name for name in Params.__dataclass_fields__ if name not in arrays]
-        if missing:
-            raise UserError(f"{options.params}: expected a dataset /params/{missing[0]}, found none")
-        self.params = Params(**{name: arrays[name] for name in Params.__dataclass_fields__})
-        W, sigma, pi = self.params.W, self.params.sigma, self.params.pi
-        if not (W.ndim == 2 and sigma.shape == pi.shape == () and 0 <= sigma < np.inf and 0 < pi < 1):
-            expected = "W (dimensions x causes), sigma of 0 or more and pi in (0, 1)"
-            raise UserError(f"{options.params}: /params: expected {expected}, found {W.shape}, {sigma} and {pi}")
-        self.dims, causes = self.params.W.shape
-        self.points, self.shape = options.points, (self.dims,)
-        self.seed = seed if options.seed is None else options.seed
-        kind = known()[options.model or job.model.name]
-        self.model = kind(kind.Options(name="model", causes=causes), self.dims)
+    def __init__(self, model: Model, params: Params, points: int, seed: int) -> None:
+        self.model, self.params, self.points, self.seed = model, params, points, seed
+        self.dims = len(params.W)
+        self.shape = (self.dims,)
 
     def truth(self) -> dict[str, np.ndarray]:
         return dict(vars(self.params))
@@ -58,4 +45,24 @@ class Drawn(Generated):
         return self.model.generate(self.params, stream(self.seed, "data", index), GROUP)[0]
 
 
-SOURCE = Drawn
+class DrawnFromFile(Drawn):
+    """Points of a model whose parameters a file holds."""
+
+    Options = ModelOptions
+
+    def __init__(self, options: ModelOptions, seed: int, job: Any) -> None:
+        arrays = read_group(options.params, "params")
+        missing = [name for name in Params.__dataclass_fields__ if name not in arrays]
+        if missing:
+            raise UserError(f"{options.params}: expected a dataset /params/{missing[0]}, found none")
+        params = Params(**{name: arrays[name] for name in Params.__dataclass_fields__})
+        W, sigma, pi = params.W, params.sigma, params.pi
+        if not (W.ndim == 2 and sigma.shape == pi.shape == () and 0 <= sigma < np.inf and 0 < pi < 1):
+            expected = "W (dimensions x causes), sigma of 0 or more and pi in (0, 1)"
+            raise UserError(f"{options.params}: /params: expected {expected}, found {W.shape}, {sigma} and {pi}")
+        kind = known()[options.model or job.model.name]
+        model = kind(kind.Options(name="model", causes=W.shape[1]), len(W))
+        super().__init__(model, params, options.points, seed if options.seed is None else options.seed)
+
+
+SOURCE = DrawnFromFile

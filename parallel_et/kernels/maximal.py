@@ -18,18 +18,23 @@ BATCH = 2048
 
 
 @part
+def squared(y, mean, field, sofar):
+    """Add the squared distance of y to the larger of a mean and a field."""
+    gap = y - maximum(mean, field)
+    return fma(gap, gap, sofar)
+
+
+@part
 def error(Y, y, means, mean, fields, field, D):
     """Squared distance of D numbers of Y to the larger of a mean and a field, all from flat indices on."""
     first, second = fill(0.0), fill(0.0)
     whole = D - D % (2 * LANES)
     for d in range(0, whole, 2 * LANES):
-        gap = load(Y, y + d) - maximum(load(means, mean + d), load(fields, field + d))
-        first = fma(gap, gap, first)
-        gap = load(Y, y + d + LANES) - maximum(load(means, mean + d + LANES), load(fields, field + d + LANES))
-        second = fma(gap, gap, second)
+        e = d + LANES
+        first = squared(load(Y, y + d), load(means, mean + d), load(fields, field + d), first)
+        second = squared(load(Y, y + e), load(means, mean + e), load(fields, field + e), second)
     if whole < D:
-        gap = load(Y, y + whole) - maximum(load(means, mean + whole), load(fields, field + whole))
-        first = fma(gap, gap, first)
+        first = squared(load(Y, y + whole), load(means, mean + whole), load(fields, field + whole), first)
     return total(first + second)
 
 
@@ -44,14 +49,10 @@ def errors_of_four(Y, y, means, above, mean, fields, added, field, keep, D):
         here, there = load(Y, y + d), maximum(load(means, above + d), load(fields, added + d))
         if keep:
             store(means, mean + d, there)
-        gap = here - maximum(there, load(fields, field + d))
-        a = fma(gap, gap, a)
-        gap = here - maximum(there, load(fields, field + D + d))
-        b = fma(gap, gap, b)
-        gap = here - maximum(there, load(fields, field + 2 * D + d))
-        c = fma(gap, gap, c)
-        gap = here - maximum(there, load(fields, field + 3 * D + d))
-        e = fma(gap, gap, e)
+        a = squared(here, there, load(fields, field + d), a)
+        b = squared(here, there, load(fields, field + D + d), b)
+        c = squared(here, there, load(fields, field + 2 * D + d), c)
+        e = squared(here, there, load(fields, field + 3 * D + d), e)
     return total(a), total(b), total(c), total(e)
 
 
@@ -63,10 +64,8 @@ def errors_of_two(Y, y, means, above, mean, fields, added, field, keep, D):
         here, there = load(Y, y + d), maximum(load(means, above + d), load(fields, added + d))
         if keep:
             store(means, mean + d, there)
-        gap = here - maximum(there, load(fields, field + d))
-        a = fma(gap, gap, a)
-        gap = here - maximum(there, load(fields, field + D + d))
-        b = fma(gap, gap, b)
+        a = squared(here, there, load(fields, field + d), a)
+        b = squared(here, there, load(fields, field + D + d), b)
     return total(a), total(b)
 
 

@@ -92,6 +92,13 @@ def integers(value: int) -> ir.Constant:
     return ir.Constant(INTS, [ir.Constant(INT, value)] * LANES)
 
 
+def spread(builder: Any, value: ir.Value, kind: ir.VectorType) -> ir.Value:
+    """A number in all lanes of a vector."""
+    undefined, first = ir.Constant(kind, ir.Undefined), ir.Constant(ir.IntType(32), 0)
+    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), None)
+    return builder.shuffle_vector(builder.insert_element(undefined, value, first), undefined, everywhere)
+
+
 def call(builder: Any, name: str, *args: ir.Value) -> ir.Value:
     """An LLVM operation on vectors of doubles with a vector as its result."""
     kind = ir.FunctionType(DOUBLES, [DOUBLES] * len(args))
@@ -203,13 +210,7 @@ def store(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
 @intrinsic
 def fill(typingctx: Any, value: Any) -> Any:
     """A vector of equal doubles."""
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
-        undefined, first = ir.Constant(DOUBLES, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), None)
-        return builder.shuffle_vector(builder.insert_element(undefined, args[0], first), undefined, everywhere)
-
-    return Vector(types.float64), code
+    return Vector(types.float64), lambda _, builder, __, args: spread(builder, args[0], DOUBLES)
 
 
 @intrinsic
@@ -271,11 +272,7 @@ def highest(typingctx: Any, x: Any) -> Any:
 
 def at_least(builder: Any, vector: ir.Value, limit: ir.Value) -> ir.Value:
     """Which lanes are at least a number, as bits."""
-    image = vector.type
-    undefined, first = ir.Constant(image, ir.Undefined), ir.Constant(ir.IntType(32), 0)
-    everywhere = ir.Constant(ir.VectorType(ir.IntType(32), image.count), None)
-    limits = builder.shuffle_vector(builder.insert_element(undefined, limit, first), undefined, everywhere)
-    return builder.fcmp_ordered(">=", vector, limits)
+    return builder.fcmp_ordered(">=", vector, spread(builder, limit, vector.type))
 
 
 def population(builder: Any, lanes: ir.Value) -> ir.Value:
@@ -306,9 +303,7 @@ def list_from(typingctx: Any, x: Any, limit: Any, first: Any, found: Any, index:
         x, limit, first, found, index = args
         lanes, int32 = x.type.count, ir.IntType(32)
         numbers = ir.VectorType(int32, lanes)
-        undefined, everywhere = ir.Constant(numbers, ir.Undefined), ir.Constant(numbers, None)
-        start = builder.insert_element(undefined, builder.trunc(first, int32), ir.Constant(int32, 0))
-        start = builder.shuffle_vector(start, undefined, everywhere)
+        start = spread(builder, builder.trunc(first, int32), numbers)
         which = at_least(builder, x, limit)
         pointer = place(context, builder, sig.args[3], found, index, int32)
         kind = ir.FunctionType(ir.VoidType(), [numbers, pointer.type, which.type])

@@ -27,15 +27,16 @@ class LinCA(LinearModel):
             return super().observe(ready, Y, True)
         norms, units = np.empty(len(Y)), aligned(Y.shape, np.float32)
         select.unit_rows(Y, norms, units)
-        return self.seen(ready, Y, norms, cosines=units @ ready.units.T)
+        return self.seen(ready, Y, norms, units=units)
 
     def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        if seen.cosines is None:
+        if seen.units is None:
             return best(seen.product / ready.lengths, count)
         # between vectors of length 1 a product in single precision is wrong by (D + 4) roundings at most
         slack = 2.02 * (self.width + 4) * SINGLE
         candidates = np.empty((len(seen.Y), count), np.int32)
-        select.along(seen.cosines, slack, seen.norms, seen.Y, ready.WT, 1 / ready.lengths, candidates)
+        cosines = seen.units @ ready.units.T
+        select.along(cosines, slack, seen.norms, seen.Y, ready.WT, 1 / ready.lengths, candidates)
         return candidates
 
 

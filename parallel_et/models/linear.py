@@ -49,15 +49,14 @@ class Ready:
 class Seen:
     """Of a block: Y (n, width), |y|^2 (n,), the log joint of the empty state (n,), and its products with the fields.
 
-    ``product`` is Y W (n, H), or (n, 0) where it is not needed; ``cosines`` is the same in single precision with all
-    at length 1.
+    ``product`` is Y W (n, H), or (n, 0) where it is not needed; ``units`` is Y in single precision at length 1.
     """
 
     Y: np.ndarray
     norms: np.ndarray
     base: np.ndarray
     product: np.ndarray
-    cosines: np.ndarray | None = None
+    units: np.ndarray | None = None
 
 
 class LinearModel(GaussModel):
@@ -82,11 +81,11 @@ class LinearModel(GaussModel):
         Y: np.ndarray,
         norms: np.ndarray,
         product: np.ndarray | None = None,
-        cosines: np.ndarray | None = None,
+        units: np.ndarray | None = None,
     ) -> Seen:
         """What was seen of a block, its squared norms among it."""
         base = ready.empty - 0.5 * ready.precision * norms
-        return Seen(Y, norms, base, np.empty((len(Y), 0)) if product is None else product, cosines)
+        return Seen(Y, norms, base, np.empty((len(Y), 0)) if product is None else product, units)
 
     def posterior(self, ready: Ready, seen: Seen, candidates: np.ndarray, states: States, beta: float) -> Posterior:
         n, C = candidates.shape

@@ -126,6 +126,8 @@ class Ranks:
         Where all kernels are compiled already, all ranks import at the same time.
         """
         cache = import_module("parallel_et.kernels.cache")
+        if self.is_root and (note := cache.directory()[1]):
+            print(f"note: {note}", file=sys.stderr, flush=True)
         if self.size == 1 or self.comm.allreduce(cache.complete(), MPI.LAND):
             cache.load_all()
             return import_module(name)
@@ -168,8 +170,6 @@ def run_command(name: str, argv: Sequence[str] | None = None) -> NoReturn:
     ranks = Ranks()
     try:
         command = ranks.import_in_turn(f"parallel_et.commands.{name}")
-        if ranks.is_root and (note := import_module("parallel_et.kernels.cache").directory()[1]):
-            print(f"note: {note}", file=sys.stderr, flush=True)
         code = command.main(ranks, sys.argv[1:] if argv is None else argv)
     except UserError as mistake:
         if ranks.is_root:
