@@ -29,9 +29,11 @@ def test_kernels_are_compiled_by_one_rank_only_and_never_again(tmp_path):
     assert first.returncode == 0, first.stderr
     saved = re.findall(r"\[cache\] data saved to '(.*)'", first.stdout)
     assert len(saved) == len(set(saved)) == declared()
+    assert first.stderr == "note: the kernels are compiled for this processor, once; some 20 seconds\n"
     second = train(3, DEMO, *SHORT, cwd=tmp_path, **cache)
     assert second.returncode == 0, second.stderr
     assert "data saved" not in second.stdout
+    assert second.stderr == ""
     assert second.stdout.count("data loaded") == 3 * declared()
 
 

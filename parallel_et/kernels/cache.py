@@ -82,6 +82,13 @@ def complete() -> bool:
     return is_complete(directory()[0])
 
 
+def notes() -> list[str]:
+    """What to tell people before the kernels are loaded: that they lie in an odd place, that it will take a while."""
+    path, elsewhere = directory()
+    waiting = [] if any(path.glob("*.nbi")) else ["the kernels are compiled for this processor, once; some 20 seconds"]
+    return [elsewhere, *waiting] if elsewhere else waiting
+
+
 def load_all() -> None:
     """Load all kernels, which compiles those that are not there yet."""
     for path in sorted(HERE.glob("*.py")):

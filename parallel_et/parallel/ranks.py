@@ -126,7 +126,7 @@ class Ranks:
         Where all kernels are compiled already, all ranks import at the same time.
         """
         cache = import_module("parallel_et.kernels.cache")
-        if self.is_root and (note := cache.directory()[1]):
+        for note in cache.notes() if self.is_root else ():
             print(f"note: {note}", file=sys.stderr, flush=True)
         if self.size == 1 or self.comm.allreduce(cache.complete(), MPI.LAND):
             cache.load_all()
