@@ -171,3 +171,4 @@ class Keeper:
                 self.say(f"warning: no checkpoint of iteration {done} ({error.strerror}); the run goes on without it")
         self.written = time.monotonic()
         self.cost = self.written - begun
+        self.training.about["seconds checkpoints"] += self.cost

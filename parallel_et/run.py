@@ -79,6 +79,7 @@ class Training:
             "D": problem.model.D,
             "ranks": ranks.size,
             "restarts": 0,
+            "seconds checkpoints": 0.0,
             "mpi": library_version(),
             "host": platform.node(),
             "start": now(),
@@ -92,7 +93,8 @@ class Training:
         place = (0, 0)
         if earlier is not None:
             self.history.restore(earlier)
-            self.about |= {"start": earlier.about["start"], "restarts": int(earlier.about["restarts"]) + 1}
+            self.about |= {name: earlier.about[name] for name in ("start", "restarts", "seconds checkpoints")}
+            self.about["restarts"] += 1
             place = int(earlier.about["iteration"]), int(earlier.about["calm"])
             self.at = Position(0, Params(**earlier.params))
         iteration, calm = self.ranks.of_root(place)

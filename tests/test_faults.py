@@ -2,14 +2,12 @@
 
 import os
 import signal
-import subprocess
 import time
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from launch import CLEAN, command, train
+from launch import ended, ranks_of, start, train, wait_for
 
 JOB = """
 [model]
@@ -35,49 +33,16 @@ def place(tmp_path):
     return tmp_path
 
 
-def start(place, **env):
-    process = subprocess.Popen(
-        command(3, "-m", "parallel_et.train", "job.toml"),
-        cwd=place,
-        env={**CLEAN, **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 60
-    while not (place / "runs/job/log.txt").exists() or "iteration" not in (place / "runs/job/log.txt").read_text():
-        assert time.monotonic() < deadline, "the run did not begin"
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.05)
+def begin(place, **env):
+    log = place / "runs/job/log.txt"
+    process = start(3, "job.toml", cwd=place, **env)
+    wait_for(lambda: log.exists() and "iteration" in log.read_text(), process)
     return process
-
-
-def ranks_of(place):
-    """Process ids of the ranks that run in a place, in their order."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = dict(e.split(b"=", 1) for e in (entry / "environ").read_bytes().split(b"\0") if b"=" in e)
-            if Path(os.readlink(entry / "cwd")) == place and b"PMI_RANK" in environment:
-                found.append((int(environment[b"PMI_RANK"]), int(entry.name)))
-        except OSError:
-            continue
-    return [pid for _, pid in sorted(found)]
-
-
-def ended(process, place):
-    """Seconds until the job and all its ranks had ended, its exit code and what it said."""
-    begun = time.monotonic()
-    out, err = process.communicate(timeout=60)
-    while ranks_of(place) and time.monotonic() < begun + 60:
-        time.sleep(0.05)
-    return time.monotonic() - begun, process.returncode, out + err
 
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_killed_rank_ends_all(place, rank):
-    process = start(place)
+    process = begin(place)
     pids = ranks_of(place)
     assert len(pids) == 3
     os.kill(pids[rank], signal.SIGKILL)
@@ -95,7 +60,7 @@ def test_an_exception_on_one_rank_ends_all_with_one_message(place, rank):
         "    raise RuntimeError('a fault of this rank')\n"
         "signal.signal(signal.SIGALRM, fail)\n"
     )
-    process = start(place, PYTHONPATH=str(place))
+    process = begin(place, PYTHONPATH=str(place))
     os.kill(ranks_of(place)[rank], signal.SIGALRM)
     seconds, code, said = ended(process, place)
     assert seconds < SECONDS
