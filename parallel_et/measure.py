@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.models.base import Knobs, Model, Params
+from parallel_et.models.base import Model, Params
 from parallel_et.rows import pad_rows
 
 CLOSE = 1.0
@@ -42,8 +42,7 @@ class Recovery:
 def recovery(model: Model, scheme: Any, params: Params, causes: np.ndarray) -> Recovery:
     """Show each cause (D, b) alone and without noise: the unit most probable to be active alone represents it."""
     Y = pad_rows(causes.T)
-    knobs = Knobs(0, 1.0, 0.0, len(Y), {}, {name: knob.rule(1.0) for name, knob in model.knobs.items()})
-    ready = model.prepare(params, knobs)
+    ready = model.prepare(params, model.at_rest(len(Y)))
     seen = model.observe(ready, Y, scheme.singletons)
     alone = model.log_singletons(ready, seen)
     if not scheme.singletons and scheme.candidates < model.H:

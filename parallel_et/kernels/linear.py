@@ -39,6 +39,35 @@ def from_strips(strips: np.ndarray, H: int) -> np.ndarray:
     return table
 
 
+@part
+def log_joints(first, width, products, bias, gram, precision, candidates, inner, left, pair, q):
+    """Log joints of all states of the tree for the points first, ..., first + width - 1, which are the lanes of q.
+
+    q (K V,) has that of the empty state already. left (depth H' V,) and pair ((H' + 1) H' V,) are scratch, the first
+    H' V of pair zero. Returns the largest of each lane.
+    """
+    C, V = candidates.shape[1], LANES
+    for lane in range(V):
+        n = first + min(lane, width - 1)
+        for j in range(C):
+            h = candidates[n, j]
+            left[j * V + lane] = products[n, j] * precision + bias[h]
+            for i in range(j):
+                pair[((i + 1) * C + j) * V + lane] = gram[h, candidates[n, i]] * precision
+    peak = load(q, 0)
+    for node in range(inner.shape[0]):
+        g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
+        above = max(g - 1, 0) * C
+        energy = load(q, inner[node, 0] * V)
+        for j in range(i + 1, C):
+            term = load(left, (above + j) * V) - load(pair, ((i + 1) * C + j) * V)
+            store(left, (g * C + j) * V, term)
+            term = energy + term
+            store(q, (child + j) * V, term)
+            peak = maximum(peak, term)
+    return peak
+
+
 @kernel(
     "void(float64[:,::1], float64[::1], float64[::1], float64[:,::1], float64, float64, int32[:,::1], int32[:,::1], "
     "int64, float64[:,::1], float64[::1], float64[:,::1])"
@@ -67,25 +96,8 @@ def posterior(products, base, bias, gram, precision, beta, candidates, inner, K,
     for first in range(0, N, V):
         width = min(V, N - first)
         for lane in range(V):
-            n = first + min(lane, width - 1)
-            q[lane] = base[n]
-            for j in range(C):
-                h = candidates[n, j]
-                left[j * V + lane] = products[n, j] * precision + bias[h]
-                for i in range(j):
-                    pair[((i + 1) * C + j) * V + lane] = gram[h, candidates[n, i]] * precision
-
-        peak = load(q, 0)
-        for node in range(M):
-            g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
-            above = max(g - 1, 0) * C
-            energy = load(q, inner[node, 0] * V)
-            for j in range(i + 1, C):
-                term = load(left, (above + j) * V) - load(pair, ((i + 1) * C + j) * V)
-                store(left, (g * C + j) * V, term)
-                term = energy + term
-                store(q, (child + j) * V, term)
-                peak = maximum(peak, term)
+            q[lane] = base[first + min(lane, width - 1)]
+        peak = log_joints(first, width, products, bias, gram, precision, candidates, inner, left, pair, q)
         if H > 0:
             store(peaks, 0, peak)
             for lane in range(width):
@@ -139,6 +151,30 @@ def posterior(products, base, bias, gram, precision, beta, candidates, inner, K,
                     for lane in range(width):
                         moments[row, first + lane] = peaks[lane]
                 row += 1
+
+
+@kernel(
+    "void(float64[:,::1], float64[::1], float64[:,::1], float64, int32[:,::1], int32[:,::1], int64, int32[::1], "
+    "float64[::1])"
+)
+def best_states(products, bias, gram, precision, candidates, inner, K, best, gain):
+    """The most probable state over each point's candidates, of equal ones the first; the arguments of ``posterior``.
+
+    best (n,) out: its index in the table; gain (n,) out: its log joint above that of the empty state.
+    """
+    N, C = candidates.shape
+    V = LANES
+    left, pair = scratch((np.max(inner[:, 1]) + 1) * C * V), scratch((C + 1) * C * V)
+    q, peaks = scratch(K * V), scratch(V)
+    pair[:], q[:V] = 0.0, 0.0
+    for first in range(0, N, V):
+        width = min(V, N - first)
+        store(peaks, 0, log_joints(first, width, products, bias, gram, precision, candidates, inner, left, pair, q))
+        for lane in range(width):
+            k = 0
+            while k < K - 1 and q[k * V + lane] != peaks[lane]:
+                k += 1
+            best[first + lane], gain[first + lane] = k, peaks[lane]
 
 
 @kernel(

@@ -135,6 +135,43 @@ def posterior(Y, WT, empty, base, bias, odds, precision, beta, candidates, size,
             singles[n, h] *= share
 
 
+@part
+def largest_fields(WT, candidates, n, members, state, mean):
+    """The mean (D,) of a state over the candidates of point n: the elementwise maximum of its fields."""
+    D = WT.shape[1]
+    mean[:] = 0.0
+    for a in range(members.shape[1]):
+        i = members[state, a]
+        if i < 0:
+            break
+        for d in range(0, D, LANES):
+            store(mean, d, maximum(load(mean, d), load(WT, candidates[n, i] * D + d)))
+
+
+@kernel(
+    "void(float64[:,::1], int32[:,::1], int32[:,::1], int64[::1], int32[::1], float64[::1], "
+    "int64[::1], int32[::1], float64[::1], float64[:,::1])"
+)
+def expected_means(WT, candidates, members, start, state, weight, first, cause, single, means):
+    """means[n] = <max_{h in s} W_h> under the weights of the states and of the single causes; the rest as below.
+
+    means (n, D) out. Costs |s| D operations a state that matters.
+    """
+    N, D = means.shape
+    mean = scratch(D)
+    means[:] = 0.0
+    for n in range(N):
+        for k in range(start[n], start[n + 1]):
+            largest_fields(WT, candidates, n, members, state[k], mean)
+            q = fill(weight[k])
+            for d in range(0, D, LANES):
+                store(means, n * D + d, fma(q, load(mean, d), load(means, n * D + d)))
+        for k in range(first[n], first[n + 1]):
+            q = fill(single[k])
+            for d in range(0, D, LANES):
+                store(means, n * D + d, fma(q, load(WT, cause[k] * D + d), load(means, n * D + d)))
+
+
 @kernel(
     "void(float64[:,::1], float64[:,::1], int32[:,::1], int32[:,::1], int64[::1], int32[::1], float64[::1], "
     "int64[::1], int32[::1], float64[::1], float64[::1])"
@@ -150,13 +187,7 @@ def expected_errors(Y, WT, candidates, members, start, state, weight, first, cau
     for n in range(N):
         errors[n] = 0.0
         for k in range(start[n], start[n + 1]):
-            mean[:] = 0.0
-            for a in range(members.shape[1]):
-                i = members[state[k], a]
-                if i < 0:
-                    break
-                for d in range(0, D, LANES):
-                    store(mean, d, maximum(load(mean, d), load(WT, candidates[n, i] * D + d)))
+            largest_fields(WT, candidates, n, members, state[k], mean)
             errors[n] += weight[k] * error(Y, n * D, mean, 0, mean, 0, D)
         for k in range(first[n], first[n + 1]):
             errors[n] += single[k] * error(Y, n * D, WT, cause[k] * D, WT, cause[k] * D, D)

@@ -61,3 +61,38 @@ def significant(weights):
                 value[k] = weights[n, m]
                 k += 1
     return start, column, value
+
+
+@kernel("void(int64[::1], int32[::1], float64[::1], int32[::1], float64[::1])")
+def heaviest(start, column, value, best, weight):
+    """The largest value of each row of ``significant`` ones, of equal ones the first.
+
+    best (n,) out: its column; weight (n,) out: the value itself; -1 and 0 for a row without any.
+    """
+    for n in range(len(best)):
+        best[n], weight[n] = -1, 0.0
+        for k in range(start[n], start[n + 1]):
+            if value[k] > weight[n]:
+                best[n], weight[n] = column[k], value[k]
+
+
+@kernel(
+    "void(int32[:,::1], int32[:,::1], int64[::1], int32[::1], float64[::1], int64[::1], int32[::1], float64[::1], "
+    "float64[:,::1])"
+)
+def means(candidates, members, start, state, weight, first, cause, single, out):
+    """out[n, h] = <s_h> under the weights of the states and of the single causes.
+
+    candidates (n, H'), members (K, gamma); start, state, weight: the states that matter, row by row; first, cause,
+    single: the single causes that do; out (n, H).
+    """
+    out[:] = 0.0
+    for n in range(len(out)):
+        for k in range(start[n], start[n + 1]):
+            for a in range(members.shape[1]):
+                i = members[state[k], a]
+                if i < 0:
+                    break
+                out[n, candidates[n, i]] += weight[k]
+        for k in range(first[n], first[n + 1]):
+            out[n, cause[k]] += single[k]

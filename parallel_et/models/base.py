@@ -158,6 +158,21 @@ class Model(ABC):
         """log p(s, y_n) of the H states with a single cause; (n, H)."""
 
     @abstractmethod
+    def means(self, posterior: Posterior, states: States) -> np.ndarray:
+        """<s_h> of each point of a block, (n, H)."""
+
+    @abstractmethod
+    def reconstruction(self, ready: Any, posterior: Posterior, states: States) -> np.ndarray:
+        """The expected mean of y given s of each point of a block, (n, D)."""
+
+    @abstractmethod
+    def best_states(self, ready: Any, Y: np.ndarray, posterior: Posterior, states: States) -> np.ndarray:
+        """The causes of the most probable of the considered states, padded with -1; (n, gamma) int32.
+
+        Of equal states the first of the table; a single cause outside the candidates only if it is better.
+        """
+
+    @abstractmethod
     def statistics_like(self, stage: str) -> Mapping[str, tuple[int, ...]]:
         """Names and shapes of the sufficient statistics of a stage."""
 
@@ -184,6 +199,10 @@ class Model(ABC):
     @abstractmethod
     def mean(self, params: Params, s: np.ndarray) -> np.ndarray:
         """Mean of y given the states s (n, H); (n, D)."""
+
+    def at_rest(self, points: int) -> Knobs:
+        """What an iteration with all ``points`` points, at temperature 1 and without noise, would use."""
+        return Knobs(0, 1.0, 0.0, points, {}, {name: knob.rule(1.0) for name, knob in self.knobs.items()})
 
     def constrain(self, params: Params) -> Params:
         """The nearest allowed parameters."""

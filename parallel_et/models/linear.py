@@ -116,6 +116,35 @@ class LinearModel(GaussModel):
     def log_singletons(self, ready: Ready, seen: Seen) -> np.ndarray:
         return all_products(seen.Y, ready.WT) * ready.precision + ready.bias + seen.base[:, None]
 
+    def means(self, posterior: Posterior, states: States) -> np.ndarray:
+        assert posterior.moments is not None
+        means, i = posterior.singletons.dense(self.H), np.arange(posterior.candidates.shape[1])
+        np.put_along_axis(means, posterior.candidates, posterior.moments[i * (i + 1) // 2 + i].T, 1)
+        return means
+
+    def reconstruction(self, ready: Ready, posterior: Posterior, states: States) -> np.ndarray:
+        return self.means(posterior, states) @ ready.WT[:, : self.D]
+
+    def best_states(self, ready: Ready, Y: np.ndarray, posterior: Posterior, states: States) -> np.ndarray:
+        outside, _ = posterior.singletons.heaviest()
+        causes = np.column_stack([posterior.candidates, np.maximum(outside, 0)])
+        products = np.empty(causes.shape)
+        select.products(Y, ready.WT, causes, products)  # of all in one way: what is equal stays so to the last bit
+        best, gain = np.empty(len(Y), np.int32), np.empty(len(Y))
+        linear.best_states(
+            np.ascontiguousarray(products[:, :-1]),
+            ready.bias,
+            ready.gram,
+            ready.precision,
+            posterior.candidates,
+            states.inner,
+            len(states),
+            best,
+            gain,
+        )
+        alone = (outside >= 0) & (products[:, -1] * ready.precision + ready.bias[outside] > gain)
+        return states.causes(posterior.candidates, best, np.where(alone, outside, -1))
+
     def statistics_like(self, stage: str) -> Mapping[str, tuple[int, ...]]:
         return {"points": (), "yy": (), "ys": (self.width * self.H,), "ss": (self.H * (self.H + 1) // 2,)}
 

@@ -21,6 +21,7 @@ from parallel_et.models.base import (
     overshoot,
 )
 from parallel_et.posterior.states import Posterior, Sparse, States
+from parallel_et.rows import aligned
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,27 @@ class MaximalModel(GaussModel):
     def log_singletons(self, ready: Ready, seen: Seen) -> np.ndarray:
         return all_products(seen.Y, ready.WT) * ready.precision + ready.bias + seen.base[:, None]
 
+    def means(self, posterior: Posterior, states: States) -> np.ndarray:
+        means = np.empty((len(posterior.candidates), self.H))
+        truncated.means(*self.weighted(posterior, states), means)
+        return means
+
+    def reconstruction(self, ready: Ready, posterior: Posterior, states: States) -> np.ndarray:
+        means = aligned((len(posterior.candidates), self.width))
+        maximal.expected_means(ready.WT, *self.weighted(posterior, states), means)
+        return means[:, : self.D]
+
+    def best_states(self, ready: Ready, Y: np.ndarray, posterior: Posterior, states: States) -> np.ndarray:
+        assert posterior.weights is not None
+        best, weight = posterior.weights.heaviest()
+        outside, single = posterior.singletons.heaviest()
+        return states.causes(posterior.candidates, best, np.where(single > weight, outside, -1))
+
+    def weighted(self, posterior: Posterior, states: States) -> tuple[np.ndarray, ...]:
+        """The states of a block and their weights, as the kernels take them."""
+        assert posterior.weights is not None
+        return posterior.candidates, states.members, *posterior.weights, *posterior.singletons
+
     def statistics_like(self, stage: str) -> Mapping[str, tuple[int, ...]]:
         if stage == "sigma":
             return {"points": (), "error": ()}
@@ -134,8 +156,7 @@ class MaximalModel(GaussModel):
         total: Sums,
     ) -> None:
         total.add("points", used.sum())
-        assert posterior.weights is not None
-        q = (posterior.candidates, states.members, *posterior.weights, *posterior.singletons)
+        q = self.weighted(posterior, states)
         if stage == "sigma":
             errors = np.empty(len(Y))
             maximal.expected_errors(Y, ready.WT, *q, errors)

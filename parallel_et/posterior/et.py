@@ -46,6 +46,16 @@ class ExpectationTruncation:
         """Candidates, most active causes, and whether single causes outside the candidates count."""
         return options.candidates, options.gamma, options.singletons and options.candidates < causes
 
+    def raised(self, causes: int, most: int) -> "ExpectationTruncation | None":
+        """One more active cause and, as far as there are, one more candidate; None if nothing is left to be added,
+        or if it takes more than ``most`` states.
+        """
+        candidates, gamma = min(self.candidates + 1, causes), self.gamma + 1
+        if gamma > causes or count_states(candidates, gamma) > most:
+            return None
+        options = ETOptions(candidates=candidates, gamma=gamma, singletons=self.singletons)
+        return ExpectationTruncation(options, causes)
+
     def infer(
         self, model: Model, ready: Any, Y: np.ndarray, temperature: float, phase: Callable[[str], None]
     ) -> Posterior:

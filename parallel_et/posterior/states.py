@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from parallel_et.kernels import truncated
+
 
 def count_states(candidates: int, gamma: int) -> int:
     """Number of states with at most ``gamma`` of ``candidates`` causes active."""
@@ -54,6 +56,17 @@ class States:
     def __len__(self) -> int:
         return len(self.size)
 
+    def causes(self, candidates: np.ndarray, chosen: np.ndarray, alone: np.ndarray) -> np.ndarray:
+        """The causes of one state a point, padded with -1; (n, gamma) int32.
+
+        ``chosen`` (n,) of the table over the candidates (n, H'), or where it is not -1 the single cause ``alone`` (n,).
+        """
+        members = self.members[chosen]
+        causes = np.where(members >= 0, np.take_along_axis(candidates, np.maximum(members, 0), 1), np.int32(-1))
+        causes[alone >= 0] = -1
+        causes[:, 0] = np.where(alone >= 0, alone, causes[:, 0])
+        return causes
+
 
 class Sparse(NamedTuple):
     """Rows of which few entries are not negligible: where each row starts (n + 1,), columns and values of all."""
@@ -61,6 +74,19 @@ class Sparse(NamedTuple):
     start: np.ndarray
     column: np.ndarray
     value: np.ndarray
+
+    def dense(self, width: int) -> np.ndarray:
+        """The rows with zeros where nothing is kept, (n, width)."""
+        rows = len(self.start) - 1
+        table = np.zeros((rows, width))
+        table[np.repeat(np.arange(rows), np.diff(self.start)), self.column] = self.value
+        return table
+
+    def heaviest(self) -> tuple[np.ndarray, np.ndarray]:
+        """Column and value of the largest entry of each row, of equal ones the first; -1 and 0 for empty rows; (n,)."""
+        best, weight = np.empty(len(self.start) - 1, np.int32), np.empty(len(self.start) - 1)
+        truncated.heaviest(*self, best, weight)
+        return best, weight
 
 
 @dataclass(frozen=True)
