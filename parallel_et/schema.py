@@ -1,5 +1,6 @@
 """The ground of all sections of the job file: strict types, no unknown keys."""
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
@@ -42,3 +43,37 @@ def _numbers(value: Any) -> Any:
 
 Numbers = Annotated[Any, BeforeValidator(_numbers)]
 """A number or a list of numbers."""
+
+
+SIZE = re.compile(r"(\d{1,15}(?:\.\d+)?) ?(?:([kKMGT])(i?))?B")
+
+
+def in_bytes(size: str | float) -> int:
+    """Bytes of a size such as ``8 GiB`` or a number of them; ValueError if it is none."""
+    if not isinstance(size, str):
+        return int(size)
+    found = SIZE.fullmatch(size)
+    if found is None:
+        raise ValueError(f"expected a size, found {size}")
+    number, letter, binary = found.groups(default=" ")
+    return int(float(number) * (1024 if binary == "i" else 1000) ** " KMGT".index(letter.upper()))
+
+
+def readable(size: float) -> str:
+    """A number of bytes for people."""
+    power = max(0, min(4, (int(size).bit_length() - 1) // 10))
+    return f"{size / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def _size(value: Any) -> Any:
+    try:
+        good = (isinstance(value, str) or is_number(value)) and in_bytes(value) > 0
+    except ValueError:
+        good = False
+    if not good:
+        raise PydanticCustomError("expected", 'a size such as "8 GiB" or "500 MB", or a number of bytes')
+    return value
+
+
+Size = Annotated[Any, BeforeValidator(_size)]
+"""A size in memory."""
