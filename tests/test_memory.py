@@ -1,4 +1,4 @@
-"""A rank's memory: its shard of the data, a quarter as much again, and 250 MB."""
+"""A rank's memory: its shard of the data, or what it may keep of it, a quarter as much again, and 250 MB."""
 
 import numpy as np
 import pytest
@@ -56,6 +56,5 @@ def test_rows_that_are_streamed_are_never_all_in_memory(tmp_path):
     told = "a rank's rows, 390.6 MiB, are more than data.memory = 40 MB: they are read again in every pass\n"
     assert done.stdout.count(told) == 1
     (peak,) = [1024 * int(path.read_text()) for path in tmp_path.glob("peak-*")]
-    assert peak <= 1.25 * 40e6 + 250e6
-    assert peak < 0.75 * table.nbytes
-    print(f"peak {peak / 1e6:.0f} MB with a file of {table.nbytes / 1e6:.0f} MB")
+    assert peak <= 1.25 * 40e6 + 50 * POINTS + 250e6
+    assert peak < 0.8 * table.nbytes

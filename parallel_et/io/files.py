@@ -2,17 +2,20 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
 import h5py
 import numpy as np
 
-from parallel_et.data.base import ArrayRows, Source
+from parallel_et.data.base import PIECE, ArrayRows, Source
 from parallel_et.errors import UserError
 from parallel_et.io.plain import place_of, read_plain
 from parallel_et.rows import new_table
+
+CHUNK = 256
+"""Rows that are compressed together: whole rows, and few, as all are needed to read one."""
 
 
 def open_hdf5(path: str) -> h5py.File:
@@ -109,3 +112,19 @@ class FileRows(Source):
         if not there or self._stat() != self._state:
             found = "another" if there else "nothing there"
             raise UserError(f"{self.path}: expected the file that the run began with, found {found}")
+
+
+def write_rows(source: Source, place: str, compression: str | None = None) -> None:
+    """Write all rows of a source in single precision to ``file.npy`` or ``file.h5:/dataset``, some at a time."""
+    path, _, name = place.partition(":")
+    shape, step = (source.points, source.dims), max(1, PIECE // (8 * source.dims))
+    with ExitStack() as stack:
+        if path.endswith(".npy"):
+            table = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+        else:
+            file = stack.enter_context(h5py.File(path, "a"))
+            chunks = (min(source.points, CHUNK), source.dims) if compression else None
+            table = file.create_dataset(name, shape, np.float32, chunks=chunks, compression=compression)
+        for first in range(0, source.points, step):
+            last = min(first + step, source.points)
+            table[first:last] = source.read(first, last)[:, : source.dims]
