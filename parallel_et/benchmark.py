@@ -10,6 +10,7 @@ from parallel_et.em import PHASES, iterate
 from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.process import peak_bytes, reset_peak
+from parallel_et.rows import Rows
 from parallel_et.setup import set_up
 from parallel_et.workloads import Workload, nearby, sample
 
@@ -99,7 +100,7 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
     }
 
 
-def multiply(rows: np.ndarray, params: Params, size: int) -> float:
+def multiply(rows: Rows, params: Params, size: int) -> float:
     """Seconds that Y W takes in blocks of that size."""
     W = np.ascontiguousarray(params.W)
     out = np.empty((size, W.shape[1]))

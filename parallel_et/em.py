@@ -17,7 +17,7 @@ from parallel_et.parallel.team import Team
 from parallel_et.posterior.memory import Posteriors
 from parallel_et.posterior.states import Posterior
 from parallel_et.random import stream
-from parallel_et.rows import pad_rows
+from parallel_et.rows import Rows, pad_rows
 from parallel_et.schedule import Plan
 
 PHASES = ("prepare", "select", "states", "statistics", "cut", "communication", "mstep")
@@ -32,7 +32,7 @@ class Problem:
     scheme: Any
     plan: Plan
     shard: Shard
-    rows: np.ndarray
+    rows: Rows
     summary: Summary
     seed: int
     team: Team
@@ -108,7 +108,8 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
     used = np.ones(len(problem.rows), bool)
     if cutting:
         clock("blocks")
-        team.share(blocks, expect)
+        with ranks.together():
+            team.share(blocks, expect)
         clock("cut")
         used = largest(ranks, finite(posteriors.evidence, problem.shard, knobs), knobs.points)
 
@@ -118,7 +119,8 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         for total in totals:
             total.reset(model.bounds(stage, new, problem.summary), N)
         clock("blocks")
-        team.share(blocks, partial(collect, stage, now, totals))
+        with ranks.together():
+            team.share(blocks, partial(collect, stage, now, totals))
         clock("statistics")
         for total in totals[1:]:
             totals[0].merge(total)

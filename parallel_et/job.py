@@ -12,12 +12,13 @@ from pydantic import Field, ValidationError
 
 from parallel_et import models, posterior
 from parallel_et.data import generators
+from parallel_et.data.base import DataOptions
 from parallel_et.errors import UserError
 from parallel_et.schedule import keys_for
 from parallel_et.schema import CHOICE, Interval, Section
 
 
-class FileOptions(Section):
+class FileOptions(DataOptions):
     """The keys of [data] for a file."""
 
     source: str = Field(description='"file.h5:/dataset", "file.npy", or the name of a generator')
@@ -25,10 +26,6 @@ class FileOptions(Section):
     shape: list[Annotated[int, Field(ge=1)]] | None = Field(
         None, min_length=1, description="shape of a point for pictures, by default that of the file"
     )
-
-    def mistakes(self) -> list[tuple[str, str, object]]:
-        """What does not fit together: nothing, as far as the job file can tell."""
-        return []
 
 
 class Checkpoint(Section):
@@ -78,7 +75,7 @@ LIMITS = {
     "less_than": ("below {:g}", "lt"),
     "less_than_equal": ("of {:g} or less", "le"),
 }
-WITHOUT_EFFECT = ("run.threads",)
+WITHOUT_EFFECT = ("run.threads", "data.memory")
 """Keys that change no result: a run may go on with other values."""
 HARMLESS = ("anneal.iterations", "anneal.stop", "run.checkpoint", "run.snapshots", "run.picture")
 """Keys in which a run may go on with other values if its user says so."""

@@ -1,7 +1,7 @@
 """Tables of points as the kernels like them: aligned in memory, rows padded to whole vectors."""
 
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -9,6 +9,27 @@ LANES = 8
 """Doubles in a vector."""
 CACHE_LINE = 64
 """Bytes that a processor reads at a time."""
+
+
+class Rows(Protocol):
+    """A rank's points (n, D or wider), in memory or not."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Points and values of a point."""
+
+    @property
+    def dtype(self) -> Any:
+        """float32 or float64."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that they take at most."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: Any) -> np.ndarray:
+        """The rows of a block."""
 
 
 def aligned(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
@@ -40,9 +61,12 @@ def pad_rows(table: np.ndarray) -> np.ndarray:
     """A table (n, D) as aligned float64 with zeros added to its rows; itself if nothing is to be done."""
     width = padded(table.shape[1])
     whole = table.dtype == np.float64 and table.flags.c_contiguous and width == table.shape[1]
-    if whole and table.ctypes.data % CACHE_LINE == 0:
-        return table
-    wide = aligned((len(table), width))
+    return table if whole and table.ctypes.data % CACHE_LINE == 0 else padded_copy(table)
+
+
+def padded_copy(table: np.ndarray) -> np.ndarray:
+    """A table (n, D) as aligned float64 with zeros added to its rows, in memory of its own."""
+    wide = aligned((len(table), padded(table.shape[1])))
     wide[:, : table.shape[1]] = table
     wide[:, table.shape[1] :] = 0.0
     return wide

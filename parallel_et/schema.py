@@ -46,6 +46,7 @@ Numbers = Annotated[Any, BeforeValidator(_numbers)]
 
 
 UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400, "days": 86400}
+AMOUNT = re.compile(r"(\d{1,9}(?:\.\d+)?) ?([a-z]+)")
 CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 DURATION = 'a time such as "10 min", "1.5 h" or "3:50:00"'
 
@@ -55,10 +56,10 @@ def duration(text: str) -> float:
     if clock := CLOCK.fullmatch(text.strip()):
         days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         return float(86400 * days + 3600 * hours + 60 * minutes + seconds)
-    number, _, unit = text.strip().partition(" ")
-    if unit.strip() not in UNITS or not 0 <= float(number) < float("inf"):
+    found = AMOUNT.fullmatch(text.strip())
+    if found is None or found[2] not in UNITS:
         raise ValueError(f"expected {DURATION}, found {text}")
-    return float(number) * UNITS[unit.strip()]
+    return float(found[1]) * UNITS[found[2]]
 
 
 def _interval(value: Any) -> Any:
@@ -73,3 +74,37 @@ def _interval(value: Any) -> Any:
 
 Interval = Annotated[Any, BeforeValidator(_interval)]
 """A time, or a number of iterations."""
+
+
+SIZE = re.compile(r"(\d{1,15}(?:\.\d+)?) ?(?:([kKMGT])(i?))?B")
+
+
+def in_bytes(size: str | float) -> int:
+    """Bytes of a size such as ``8 GiB`` or a number of them; ValueError if it is none."""
+    if not isinstance(size, str):
+        return int(size)
+    found = SIZE.fullmatch(size)
+    if found is None:
+        raise ValueError(f"expected a size, found {size}")
+    number, letter, binary = found.groups(default=" ")
+    return int(float(number) * (1024 if binary == "i" else 1000) ** " KMGT".index(letter.upper()))
+
+
+def readable(size: float) -> str:
+    """A number of bytes for people."""
+    power = max(0, min(4, (int(size).bit_length() - 1) // 10))
+    return f"{size / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
+
+
+def _size(value: Any) -> Any:
+    try:
+        good = (isinstance(value, str) or is_number(value)) and in_bytes(value) > 0
+    except ValueError:
+        good = False
+    if not good:
+        raise PydanticCustomError("expected", 'a size such as "8 GiB" or "500 MB", or a number of bytes')
+    return value
+
+
+Size = Annotated[Any, BeforeValidator(_size)]
+"""A size in memory."""

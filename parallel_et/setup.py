@@ -1,10 +1,13 @@
 """From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from parallel_et import models, posterior
 from parallel_et.data import generators
 from parallel_et.data.base import Source
+from parallel_et.data.stream import rows_of
 from parallel_et.em import Problem
 from parallel_et.errors import UserError
 from parallel_et.io.files import FileRows, read_array
@@ -16,6 +19,7 @@ from parallel_et.parallel.shard import Shard, block_size
 from parallel_et.parallel.sums import ExactSum
 from parallel_et.parallel.team import Team
 from parallel_et.random import stream
+from parallel_et.rows import Rows
 from parallel_et.schedule import Plan
 
 LARGEST = 1e100
@@ -49,15 +53,14 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
     size = block_size(source.points, model.nanoseconds(len(scheme.states)), statistics)
     with ranks.together():
         shard = Shard.of(source.points, size, ranks.rank, ranks.size)
-        rows = source.read(shard.first, shard.last)
-        points = rows[:, : source.dims]
-        check_rows(points, shard.first, source.name)
-    summary = summarise(points, shard, ranks)
+        rows = rows_of(source, shard, job.data.memory, job.run.threads)
+        found = survey(rows, shard, source)
+    summary = summarise(found, shard, source.dims, ranks)
     plan = Plan(job.anneal, model, scheme.gamma, source.points)
     problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, Team(job.run.threads))
     given = ranks.from_root(lambda: given_arrays(job, source.dims))
     params = ranks.share(model.initial(stream(job.run.seed, "init"), summary, given))
-    return problem, params, fingerprint(points, shard, ranks)
+    return problem, params, fingerprint(found, ranks)
 
 
 def given_arrays(job: Job, dims: int) -> dict[str, np.ndarray]:
@@ -76,39 +79,57 @@ def given_arrays(job: Job, dims: int) -> dict[str, np.ndarray]:
     return {"W": W}
 
 
-def check_rows(rows: np.ndarray, first: int, name: str) -> None:
-    """Every value must be a number whose square is one too."""
-    largest = min(LARGEST, float(np.finfo(rows.dtype).max))
-    for start in range(0, len(rows), 4096):
-        finite = np.abs(rows[start : start + 4096]) <= largest  # false for NaN too
-        if not finite.all():
-            row, column = np.argwhere(~finite)[0]
-            found = rows[start + row, column]
-            place = f"{name}: row {first + start + row}"
-            raise UserError(f"{place}: expected numbers below {LARGEST:g}, found {found} in column {column}")
+@dataclass(frozen=True)
+class Survey:
+    """What one pass over a rank's rows finds.
+
+    Attributes
+    ----------
+    largest : magnitude of any value
+    sums : (blocks, 3) of each block the sum, the sum of squares and the number of negative values
+    digest : (1,) uint64, of the values and their places
+    """
+
+    largest: float
+    sums: np.ndarray
+    digest: np.ndarray
 
 
-def summarise(rows: np.ndarray, shard: Shard, ranks: Ranks) -> Summary:
+def survey(rows: Rows, shard: Shard, source: Source) -> Survey:
+    """Look at all rows once; every value must be a number whose square is one too."""
+    limit = min(LARGEST, float(np.finfo(rows.dtype).max))
+    largest, sums, digest = 0.0, [], np.zeros(1, np.uint64)
+    for block in shard.blocks():
+        Y = np.ascontiguousarray(rows[block][:, : source.dims], np.float64)
+        magnitude = np.abs(Y)
+        most = float(magnitude.max())
+        if not most <= limit:  # true for NaN too
+            row, column = np.argwhere(~(magnitude <= limit))[0]
+            place = f"{source.name}: row {shard.first + block.start + row}"
+            raise UserError(f"{place}: expected numbers below {LARGEST:g}, found {Y[row, column]} in column {column}")
+        largest = max(largest, most)
+        sums.append((Y.sum(), (Y * Y).sum(), (Y < 0).sum()))
+        digest += fixed.digest(Y.view(np.uint64), shard.first + block.start)
+    return Survey(largest, np.array(sums, np.float64), digest)
+
+
+def summarise(found: Survey, shard: Shard, dims: int, ranks: Ranks) -> Summary:
     """Magnitudes of all points, the same on any number of ranks."""
-    dims = rows.shape[1]
-    largest = ranks.max(max((float(np.abs(rows[b]).max()) for b in shard.blocks()), default=0.0))
+    largest = ranks.max(found.largest)
     bounds = {"sum": dims * largest, "squares": dims * largest**2, "negative": float(dims)}
     total = ExactSum(dict.fromkeys(bounds, ()))
     total.reset(bounds, shard.points)
-    for block in shard.blocks():
-        Y = np.ascontiguousarray(rows[block], np.float64)
-        for name, value in zip(bounds, (Y.sum(), (Y * Y).sum(), (Y < 0).sum()), strict=True):
+    for sums in found.sums:
+        for name, value in zip(bounds, sums, strict=True):
             total.add(name, value)
-    sums = total.everywhere(ranks)
+    everything = total.everywhere(ranks)
     count = shard.points * dims
-    mean, square, negative = (float(sums[name]) / count for name in bounds)
+    mean, square, negative = (float(everything[name]) / count for name in bounds)
     return Summary(shard.points, dims, largest, mean, float(np.sqrt(square)), negative)
 
 
-def fingerprint(rows: np.ndarray, shard: Shard, ranks: Ranks) -> str:
+def fingerprint(found: Survey, ranks: Ranks) -> str:
     """A digest of all data points, by value and order, that does not depend on the ranks or the job."""
-    total = np.zeros(1, np.uint64)
-    for block in shard.blocks():
-        total += fixed.digest(np.ascontiguousarray(rows[block], np.float64).view(np.uint64), shard.first + block.start)
+    total = found.digest.copy()
     ranks.sum(total)
     return f"{int(total[0]):016x}"

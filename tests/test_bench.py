@@ -60,3 +60,18 @@ def test_the_prediction_is_what_its_parts_add_up_to():
     slow = predict(row, latency=1e-3, bandwidth=1e30)
     assert slow["network_dominates_at"] == 4
     assert slow["weak"][64] == pytest.approx(10.5 / (10.5 + 12))
+
+
+def test_streaming_is_compared_with_rows_in_memory():
+    done = launch(None, "-m", "parallel_et.bench", "--stream", *TINY)
+    assert done.returncode == 0, done.stderr
+    title, *lines = done.stdout.splitlines()
+    assert title.split()[:3] == ["id", "file", "N"]
+    assert [line.split()[1] for line in lines] == ["npy", "hdf5", "hdf5"]
+    done = launch(2, "-m", "parallel_et.bench", "--stream", "--json", "--threads", "2", *TINY)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["file"] for row in rows] == ["npy", "hdf5", "hdf5 gzip"]
+    for row in rows:
+        assert (row["N"], row["ranks"], row["threads"]) == (2000, 2, 2)
+        assert min(row[name] for name in ("ratio", "us_per_point", "streamed_us_per_point", "held_mb")) > 0

@@ -53,6 +53,13 @@ MISTAKES = [
     ("data.source", "bras", 'data.source: expected "bars", "model", "file.npy" or "file.h5:/dataset", found "bras"'),
     ("data.width", 7, "data.width: expected whole numbers of 1 and more that fit on the grid of 5, found 7"),
     ("data.probability", [0.1, 0.2], "data.probability: expected a number in (0, 1), or one for each of the 10 bars"),
+    (
+        "data.memory",
+        "8 Gib",
+        'data.memory: expected a size such as "8 GiB" or "500 MB", or a number of bytes, found "8 Gib"',
+    ),
+    ("data.memory", 0, 'data.memory: expected a size such as "8 GiB" or "500 MB", or a number of bytes, found 0'),
+    ("data.memory", True, 'data.memory: expected a size such as "8 GiB" or "500 MB", or a number of bytes, found true'),
     ("run.seed", -1, "run.seed: expected a value of 0 or more, found -1"),
     ("rnu.seed", 1, "rnu: unknown section, did you mean run?"),
     ("run", 5, "run: expected a table, found 5"),

@@ -1,4 +1,4 @@
-"""A rank's memory: its shard of the data, a quarter as much again, and 250 MB."""
+"""A rank's memory: its shard of the data, or what it may keep of it, a quarter as much again, and 250 MB."""
 
 import numpy as np
 import pytest
@@ -39,3 +39,22 @@ def test_peak_under_a_cut_with_single_causes_and_float32(name, ranks, data, tmp_
     assert len(peaks) == ranks
     assert max(peaks) <= 1.25 * POINTS * DIMS * 4 / ranks + 250e6
     assert min(peaks) > POINTS * DIMS * 4 / ranks
+
+
+def test_rows_that_are_streamed_are_never_all_in_memory(tmp_path):
+    table = np.lib.format.open_memmap(tmp_path / "data.npy", "w+", np.float32, (POINTS, 2 * DIMS))
+    for start in range(0, POINTS, 50_000):
+        table[start : start + 50_000] = np.random.default_rng(start).standard_normal((50_000, 2 * DIMS), np.float32)
+    (tmp_path / "job.toml").write_text(f"""
+        model = {{ name = "linca", causes = 20, learn = ["W", "sigma", "pi"] }}
+        data = {{ source = "{tmp_path}/data.npy", memory = "40 MB" }}
+        inference = {{ candidates = 4, gamma = 2 }}
+        anneal = {{ iterations = 2, cut = {{ schedule = 1.0, share = 0.9 }} }}
+    """)
+    done = launch(1, "-c", CODE, tmp_path, tmp_path / "job.toml", "--output", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    told = "a rank's rows, 390.6 MiB, are more than data.memory = 40 MB: they are read again in every pass\n"
+    assert done.stdout.count(told) == 1
+    (peak,) = [1024 * int(path.read_text()) for path in tmp_path.glob("peak-*")]
+    assert peak <= 1.25 * 40e6 + 50 * POINTS + 250e6
+    assert peak < 0.8 * table.nbytes

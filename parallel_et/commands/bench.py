@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from parallel_et.benchmark import FAR, compare, measure_network, predict
+from parallel_et.benchmark_stream import compare_streaming, stream_table
 from parallel_et.commands import Parser
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
@@ -26,6 +27,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print a list of objects instead of a table")
     parser.add_argument("--profile", action="store_true", help="also print the microseconds a point of each phase")
     parser.add_argument("--model-scaling", action="store_true", help="also predict the efficiency on many ranks")
+    parser.add_argument("--stream", action="store_true", help="compare rows read again in every pass with kept ones")
     parser.add_argument("--seconds", type=float, default=4.0, help="time to spend on a measurement, 4 by default")
     parser.add_argument("--scale", type=float, default=1.0, help="take that share of the points")
     parser.add_argument("--threads", type=int, default=1, help="threads of a rank")
@@ -48,6 +50,11 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     if args.model_scaling and ranks.size == 1 and None in (args.latency, args.bandwidth):
         raise UserError("--model-scaling: expected two ranks or more, or --latency and --bandwidth, found one rank")
     ranks.limit_threads()
+    if args.stream:
+        streams = compare_streaming(ranks, args.scale, args.seconds, args.threads)
+        if ranks.is_root:
+            print(json.dumps(streams, indent=1) if args.json else stream_table(streams), flush=True)
+        return 0
     rows = []
     for workload in WORKLOADS:
         if args.workloads and workload.id not in args.workloads:

@@ -14,6 +14,7 @@ from parallel_et.posterior.memory import ROOM
 from parallel_et.progress import Reporter
 from parallel_et.run import Training
 from parallel_et.schema import duration
+from parallel_et.schema import in_bytes, readable
 from parallel_et.setup import open_source, set_up
 from parallel_et.stopping import Stopping
 
@@ -69,6 +70,7 @@ def train(ranks: Ranks, args: argparse.Namespace, job: Job, directory: RunDirect
     problem, params, fingerprint = set_up(job, source, ranks)
     if args.dry_run:
         report.say(f"{describe(problem, ranks)}\n{job.toml()}\n{expected_work(problem, ranks)}")
+        report.say(streaming(problem, job, ranks) or "a rank keeps all its rows in memory")
         report.say(f"the run would go to {directory.path}")
         return 0
 
@@ -80,6 +82,8 @@ def train(ranks: Ranks, args: argparse.Namespace, job: Job, directory: RunDirect
             )
             return 0
         report.say(describe(problem, ranks))
+        if (note := streaming(problem, job, ranks)) is not None:
+            report.say(note)
         if problem.summary.negative > 0.5 and problem.model.nonnegative:
             share = f"{problem.summary.negative:.0%}"
             report.say(f"warning: {share} of the data is negative, the fields of {job.model.name} cannot be")
@@ -122,11 +126,24 @@ def describe(problem: Problem, ranks: Ranks) -> str:
     )
 
 
+def streaming(problem: Problem, job: Job, ranks: Ranks) -> str | None:
+    """What to say if the rank that has most does not keep its rows."""
+    rows, memory = problem.rows, job.data.memory
+    most, held = (int(ranks.max(n)) for n in (len(rows) * rows.shape[1] * rows.dtype.itemsize, rows.nbytes))
+    if memory is None or most <= in_bytes(memory):
+        return None
+    least = f"; it takes {readable(held)} to do so" if held > in_bytes(memory) else ""
+    return (
+        f"a rank's rows, {readable(most)}, are more than data.memory = {memory}: "
+        f"they are read again in every pass{least}"
+    )
+
+
 def expected_work(problem: Problem, ranks: Ranks) -> str:
     """Memory and work of the rank that has most."""
     blocks = -(-problem.shard.points // problem.shard.block)
     most = min(problem.shard.points, problem.shard.block * -(-blocks // ranks.size))
-    data = most * problem.model.D * problem.rows.itemsize / 2**20
+    data = ranks.max(problem.rows.nbytes) / 2**20
     scratch = problem.shard.block * (len(problem.scheme.states) + 2 * problem.model.H + problem.model.D) * 8 / 2**20
     statistics = 3 * problem.model.H * (problem.model.D + problem.model.H) * 8 / 2**20
     kept = data / 5 + ROOM / 2**20

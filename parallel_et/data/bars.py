@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from parallel_et.data.base import GROUP, Generated
+from parallel_et.data.base import GROUP, DataOptions, Generated
 from parallel_et.random import stream
 from parallel_et.schema import Numbers, Section
 
@@ -17,7 +17,7 @@ class Noise(Section):
     sigma: float = Field(2.0, ge=0)
 
 
-class BarsOptions(Section):
+class BarsOptions(DataOptions):
     """The keys of [data] for bars."""
 
     source: Literal["bars"] = "bars"
@@ -34,7 +34,6 @@ class BarsOptions(Section):
     seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
 
     def mistakes(self) -> list[tuple[str, str, object]]:
-        """What does not fit together: key, what was expected, what was found."""
         wrong: list[tuple[str, str, object]] = []
         widths = self.width if isinstance(self.width, list) else [self.width]
         if not all(isinstance(width, int) for width in widths) or min(widths) < 1 or sum(widths) > self.grid:

@@ -5,15 +5,30 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from parallel_et.errors import UserError
 from parallel_et.rows import new_table
+from parallel_et.schema import Section, Size
 
 GROUP = 256
 """Points that a generator draws at a time; fixed for ever, so that the data depend on the seed alone."""
 
 PIECE = 1 << 24
 """Bytes that are read from a file at a time."""
+
+
+class DataOptions(Section):
+    """The keys of [data] that all sources have."""
+
+    source: str
+    memory: Size = Field(
+        None, description='most that a rank keeps of its rows, as "8 GiB"; of more it reads all again in every pass'
+    )
+
+    def mistakes(self) -> list[tuple[str, str, object]]:
+        """What does not fit together: key, what was expected, what was found."""
+        return []
 
 
 class Source(ABC):

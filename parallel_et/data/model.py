@@ -5,16 +5,15 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from parallel_et.data.base import GROUP, Generated
+from parallel_et.data.base import GROUP, DataOptions, Generated
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_group
 from parallel_et.models import known
 from parallel_et.models.base import Model, Params
 from parallel_et.random import stream
-from parallel_et.schema import Section
 
 
-class ModelOptions(Section):
+class ModelOptions(DataOptions):
     """The keys of [data] for data drawn from a model."""
 
     source: Literal["model"] = "model"
@@ -24,7 +23,6 @@ class ModelOptions(Section):
     seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
 
     def mistakes(self) -> list[tuple[str, str, object]]:
-        """What does not fit together: key, what was expected, what was found."""
         if self.model is None or self.model in known():
             return []
         return [("model", " or ".join(sorted(known())), self.model)]

@@ -1,15 +1,21 @@
 """Rows of data files, and small arrays of HDF5 files."""
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
 import h5py
 import numpy as np
 
-from parallel_et.data.base import ArrayRows, Source
+from parallel_et.data.base import PIECE, ArrayRows, Source
 from parallel_et.errors import UserError
+from parallel_et.io.plain import place_of, read_plain
+from parallel_et.rows import new_table
+
+CHUNK = 256
+"""Rows that are compressed together: whole rows, and few, as all are needed to read one."""
 
 
 def open_hdf5(path: str) -> h5py.File:
@@ -53,13 +59,15 @@ def _numbers(dataset: h5py.Dataset, path: str) -> np.ndarray:
 
 
 class FileRows(Source):
-    """Rows of ``file.h5:/dataset`` or ``file.npy``; the file is open only while it is read."""
+    """Rows of ``file.h5:/dataset`` or ``file.npy``; the file is open only while it is read, and must stay as it is."""
 
     def __init__(self, place: str) -> None:
         self.name = place
         self.path, _, self.dataset = place.partition(":")
         with self._open() as table:
             self.points, self.dims, self.shape = table.points, table.dims, table.shape
+            self._dtype, self._stored, self._place = table.dtype, table.table.dtype, place_of(table.table)
+            self._state = self._stat()
 
     @contextmanager
     def _open(self) -> Iterator[ArrayRows]:
@@ -77,9 +85,46 @@ class FileRows(Source):
 
     def read(self, first: int, last: int) -> np.ndarray:
         try:
-            with self._open() as table:
-                return table.read(first, last)
+            self._check()
+            rows = self._read(first, last)
+            self._check()
         except OSError as error:
             raise UserError(
                 f"{self.name}: rows {first} to {last - 1}: expected numbers, found damage ({error})"
             ) from None
+        return rows
+
+    def _read(self, first: int, last: int) -> np.ndarray:
+        if self._place is None:
+            with self._open() as table:
+                return table.read(first, last)
+        rows = new_table(last - first, self.dims, self._dtype)
+        read_plain(self.path, self._place + first * self.dims * self._stored.itemsize, self._stored, rows, self.dims)
+        return rows
+
+    def _stat(self) -> tuple[int, ...]:
+        found = os.stat(self.path)
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _check(self) -> None:
+        """Rows are read more than once, and by several ranks: they must not change meanwhile."""
+        there = os.path.exists(self.path)
+        if not there or self._stat() != self._state:
+            found = "another" if there else "nothing there"
+            raise UserError(f"{self.path}: expected the file that the run began with, found {found}")
+
+
+def write_rows(source: Source, place: str, compression: str | None = None) -> None:
+    """Write all rows of a source in single precision to ``file.npy`` or ``file.h5:/dataset``, some at a time."""
+    path, _, name = place.partition(":")
+    shape, step = (source.points, source.dims), max(1, PIECE // (8 * source.dims))
+    with ExitStack() as stack:
+        if path.endswith(".npy"):
+            table = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+        else:
+            file = stack.enter_context(h5py.File(path, "a"))
+            chunks = (min(source.points, CHUNK), source.dims) if compression else None
+            table = file.create_dataset(name, shape, np.float32, chunks=chunks, compression=compression)
+        for first in range(0, source.points, step):
+            last = min(first + step, source.points)
+            table[first:last] = source.read(first, last)[:, : source.dims]

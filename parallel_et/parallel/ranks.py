@@ -119,8 +119,9 @@ class Ranks:
         except UserError as mistake:
             text = str(mistake)
         if self.size > 1:
-            first = self.comm.allreduce(self.size if text is None else self.rank, MPI.MIN)
-            text = self.comm.bcast(text, first) if first < self.size else None
+            first = np.array(self.size if text is None else self.rank)
+            self.comm.Allreduce(MPI.IN_PLACE, first, MPI.MIN)
+            text = self.comm.bcast(text, int(first)) if first < self.size else None
         if text is not None:
             raise UserError(text)
 

@@ -1,0 +1,79 @@
+"""Rows that a rank does not keep: they are read again in every pass, by a thread that reads ahead."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Lock
+
+import numpy as np
+
+from parallel_et.data.base import Source
+from parallel_et.parallel.shard import Shard
+from parallel_et.rows import Rows, padded_copy
+from parallel_et.schema import in_bytes
+
+ALIVE = 4
+"""Chunks in memory: the one that a pass has come to, those before and after it, and what it takes to read one."""
+LARGEST = 1 << 26
+"""Bytes of a chunk; with more, reading gets no faster."""
+
+
+def rows_of(source: Source, shard: Shard, memory: str | float | None, threads: int) -> Rows:
+    """The rows of a shard: in memory, or, if they are larger than the ``memory`` given, streamed."""
+    row = source.read(shard.first, shard.first)
+    if memory is None or len(shard) * row.shape[1] * row.itemsize <= in_bytes(memory):
+        return source.read(shard.first, shard.last)
+    return Streamed(source, shard, in_bytes(memory), threads)
+
+
+class Streamed:
+    """The rows of a shard (n, D or wider), for passes from the first block to the last, again and again.
+
+    They are read in chunks of whole blocks: while a pass is at one, the next is read, and after the last the first.
+    The chunk before stays too, as of several threads one may be behind; who asks for any other waits for it.
+
+    Parameters
+    ----------
+    source : what to read from; an error of its is raised where the rows are asked for
+    shard : which rows
+    room : bytes for the chunks; at least a chunk has a block for each of the threads that work on them
+    threads : how many these are
+    """
+
+    def __init__(self, source: Source, shard: Shard, room: int, threads: int = 1) -> None:
+        self._source, self._shard = source, shard
+        row = source.read(shard.first, shard.first)
+        self.shape, self.dtype = (len(shard), row.shape[1]), row.dtype
+        block = shard.block * row.shape[1] * row.itemsize
+        self._step = shard.block * max(threads, min(room // ALIVE, LARGEST) // block)
+        self._count = -(-len(shard) // self._step)
+        self._chunks: dict[int, Future[np.ndarray]] = {}
+        self._ahead = 0
+        self._lock = Lock()
+        self._reader = ThreadPoolExecutor(1)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all chunks that are there at a time."""
+        return min(len(self), ALIVE * self._step) * self.shape[1] * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self._shard)
+
+    def __getitem__(self, block: slice) -> np.ndarray:
+        """The rows of a block as the kernels want them; a copy, as else a slow thread's block would keep its chunk."""
+        number, start = divmod(block.start, self._step)
+        return padded_copy(self._chunk(number)[start : start + block.stop - block.start])
+
+    def _chunk(self, number: int) -> np.ndarray:
+        with self._lock:
+            if number == self._ahead or number not in self._chunks:  # the pass has come to another chunk
+                before, self._ahead = (number - 1) % self._count, (number + 1) % self._count
+                kept = {before: self._chunks[before]} if before in self._chunks else {}
+                for wanted in (number, self._ahead):
+                    kept[wanted] = self._chunks.get(wanted) or self._reader.submit(self._read, wanted)
+                self._chunks = kept
+            chunk = self._chunks[number]
+        return chunk.result()
+
+    def _read(self, number: int) -> np.ndarray:
+        first = self._shard.first + number * self._step
+        return self._source.read(first, min(first + self._step, self._shard.last))
