@@ -66,6 +66,9 @@ class Output:
         if begun is None:
             ranks.from_root(self._begin)
         earlier, run = ranks.from_root(self._earlier)
+        with ranks.together():
+            if not self._part.exists():
+                raise UserError(f"{self.path}: expected a folder that all nodes share, found it on the root's alone")
         self.written, self._earlier_rows = merged(earlier), earlier
         self._journal.begin(run, ranks.rank)
         self._writer: Writer = (

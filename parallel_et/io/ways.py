@@ -4,6 +4,7 @@ mpio: HDF5 itself, where h5py is built with MPI. direct: MPI-IO, at the places w
 the same file. virtual: a small file for each piece of rows, and one file of virtual tables over them.
 """
 
+import errno
 import os
 import re
 import sys
@@ -199,4 +200,7 @@ def _try_shared(ranks: Ranks, folder: Path) -> str:
         if not found and path.read_bytes() != marks.tobytes():
             found = ["bytes of some ranks are lost"]
         path.unlink()
-    return ranks.of_root(found[0] if found else "")
+    first = ranks.of_root(found[0] if found else "")
+    if first in (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)):  # no other way would help
+        raise OSError(errno.ENOSPC, first, str(folder))
+    return first

@@ -86,7 +86,8 @@ class Farewell:
 def plain_error(text: str, path: Path) -> OSError:
     """The error that MPI tells of in many lines, as the system would have told it."""
     known = [number for number in KNOWN if os.strerror(number) in text]
-    return OSError(known[0], os.strerror(known[0]), str(path)) if known else OSError(errno.EIO, text, str(path))
+    number, words = (known[0], os.strerror(known[0])) if known else (errno.EIO, text.strip().splitlines()[-1].strip())
+    return OSError(number, words, str(path))
 
 
 def keep(*things: object) -> None:
