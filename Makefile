@@ -5,13 +5,15 @@ BIN := .venv/bin
 RANKS := 1 2 3 4
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help venv demo test lint clean
+.PHONY: help venv demo test parallel-hdf5 test-parallel-hdf5 lint clean
 
 help:
 	@echo "make demo   train jobs/demo.toml on two ranks and show what was learned"
 	@echo "make test   run the whole test suite"
 	@echo "make lint   ruff and mypy"
 	@echo "make venv   build the .venv that all of these use"
+	@echo "make parallel-hdf5       build an h5py into .venv with which all ranks write one file through HDF5"
+	@echo "make test-parallel-hdf5  do that, and test it"
 	@echo "make clean  remove .venv, caches and compiled kernels"
 
 venv: .venv/ready
@@ -28,6 +30,13 @@ demo: venv
 test: venv
 	python -m pytest -m "not mpi"
 	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi || exit 1; done
+
+parallel-hdf5: venv
+	@.ci/parallel-hdf5
+
+test-parallel-hdf5: parallel-hdf5
+	python -m pytest -m "not mpi" -k mpio tests/io/test_output.py
+	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi -k mpio tests/io/test_output.py || exit 1; done
 
 lint: venv
 	ruff check .

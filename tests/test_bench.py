@@ -37,6 +37,22 @@ def test_two_ranks_print_objects_with_their_efficiency():
         assert set(row["scaling"]["strong"]) == {"64", "1024", "10000"}
 
 
+def test_ways_to_write_are_compared_with_gathering(tmp_path):
+    done = launch(2, "-m", "parallel_et.bench", "--io", "--megabytes", "0.3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    title, heads, *lines = done.stdout.splitlines()
+    assert title.startswith("0 MB on 2 ranks")
+    assert heads.split() == ["way", "seconds", "MB/s", "of", "gather"]
+    assert [line.split()[0] for line in lines if "mpio" not in line] == ["gather", "direct", "virtual"]
+    done = launch(None, "-m", "parallel_et.bench", "--io", "--megabytes", "0.3", "--json", cwd=tmp_path)
+    rows = json.loads(done.stdout)
+    assert rows[0]["ratio"] == 1.0
+    for row in rows:
+        assert row["seconds"] >= row["fastest"] > 0
+        assert row["megabytes_per_second"] > 0
+    assert not list(tmp_path.iterdir())
+
+
 def test_mistakes_are_one_line():
     for args, line in (
         (("W9",), "python -m parallel_et.bench: expected W1, W2, W3, W4, L1, F2, M2, M3, M4, found W9"),

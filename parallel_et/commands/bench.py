@@ -4,9 +4,11 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from parallel_et.benchmark import FAR, compare, measure_network, predict
+from parallel_et.benchmark_io import measure_io
 from parallel_et.benchmark_stream import compare_streaming, stream_table
 from parallel_et.commands import Parser
 from parallel_et.errors import UserError
@@ -34,11 +36,14 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--temperature", type=float, help="instead of the workloads' own")
     parser.add_argument("--latency", type=float, metavar="US", help="of the network to predict for, in microseconds")
     parser.add_argument("--bandwidth", type=float, metavar="GB", help="of that network, in gigabytes a second")
+    parser.add_argument("--io", action="store_true", help="measure instead how fast all ranks write one file")
+    parser.add_argument("--megabytes", type=float, default=400.0, help="to write for --io, 400 by default")
+    parser.add_argument("--folder", default=".", help="to write in for --io, the current one by default")
     args = parser.parse_args(argv)
     for name in args.workloads:
         if name not in known:
             parser.error(f"expected {', '.join(known)}, found {name}")
-    for name in ("seconds", "scale", "threads", "temperature", "latency", "bandwidth"):
+    for name in ("seconds", "scale", "threads", "temperature", "latency", "bandwidth", "megabytes"):
         if getattr(args, name) is not None and getattr(args, name) <= 0:
             parser.error(f"--{name} must be above 0")
     return args
@@ -54,6 +59,11 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         streams = compare_streaming(ranks, args.scale, args.seconds, args.threads)
         if ranks.is_root:
             print(json.dumps(streams, indent=1) if args.json else stream_table(streams), flush=True)
+        return 0
+    if args.io:
+        found = measure_io(ranks, args.megabytes, Path(args.folder))
+        if ranks.is_root:
+            print(json.dumps(found, indent=1) if args.json else io_table(found), flush=True)
         return 0
     rows = []
     for workload in WORKLOADS:
@@ -110,6 +120,18 @@ def table(row: dict[str, Any], with_phases: bool, title: bool) -> str:
         whole = sum(row["phases"].values())
         shares = [f"{phase} {spent:.3g} ({spent / whole:.0%})" for phase, spent in row["phases"].items()]
         lines.append("     us a point: " + ", ".join(shares))
+    return "\n".join(lines)
+
+
+def io_table(rows: list[dict[str, Any]]) -> str:
+    """The ways to write in lines."""
+    size, ranks, rounds = (rows[0][name] for name in ("megabytes", "ranks", "rounds"))
+    lines = [
+        f"{size:.0f} MB on {ranks} ranks, median of {rounds}, until safe on the disk:",
+        f"{'way':8}{'seconds':>9}{'MB/s':>9}{'of gather':>11}",
+    ]
+    for row in rows:
+        lines.append(f"{row['way']:8}{row['seconds']:9.3f}{row['megabytes_per_second']:9.0f}{row['ratio']:11.2f}")
     return "\n".join(lines)
 
 

@@ -28,7 +28,8 @@ def open_hdf5(path: str) -> h5py.File:
         raise UserError(f"{path}: expected an HDF5 file, found something else ({error})") from None
 
 
-def _dataset(file: h5py.File, path: str, name: str) -> h5py.Dataset:
+def dataset_of(file: h5py.File, path: str, name: str) -> h5py.Dataset:
+    """The dataset of that name, or the line that says what is there instead."""
     if name and isinstance(file.get(name), h5py.Dataset):
         return file[name]
     there: list[str] = []
@@ -41,7 +42,7 @@ def _dataset(file: h5py.File, path: str, name: str) -> h5py.Dataset:
 def read_array(path: str, name: str) -> np.ndarray:
     """One whole dataset as float64."""
     with open_hdf5(path) as file:
-        return _numbers(_dataset(file, path, name), path)
+        return _numbers(dataset_of(file, path, name), path)
 
 
 def read_group(path: str, name: str) -> dict[str, np.ndarray]:
@@ -73,7 +74,7 @@ class FileRows(Source):
     def _open(self) -> Iterator[ArrayRows]:
         if not self.path.endswith(".npy"):
             with open_hdf5(self.path) as file:
-                yield ArrayRows(_dataset(file, self.path, self.dataset), self.name)
+                yield ArrayRows(dataset_of(file, self.path, self.dataset), self.name)
             return
         if not Path(self.path).is_file():
             raise UserError(f"{self.path}: expected a .npy file, found nothing there")

@@ -65,12 +65,12 @@ class Ranks:
         return 0 if before is None or self.is_root else before
 
     def from_root(self, make: Callable[[], T]) -> T:
-        """What ``make`` returns on the root, on every rank; its UserError or exit is everybody's. For small objects."""
+        """What ``make`` returns on the root, on every rank, if small; its UserError, OSError or exit is everybody's."""
         value, error = None, None
         if self.is_root:
             try:
                 value = make()
-            except (UserError, SystemExit) as reason:
+            except (UserError, OSError, SystemExit) as reason:
                 error = reason
         if self.size > 1:
             value, error = self.comm.bcast((value, error), 0)

@@ -1,0 +1,163 @@
+"""HDF5 files of tables with one row a point, whose bytes lie where others than HDF5 can write them."""
+
+import errno
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from h5py import h5d, h5p
+
+from parallel_et.errors import UserError
+from parallel_et.io.files import dataset_of, open_hdf5
+
+Rows = tuple[int, int]
+"""A range of rows [first, last)."""
+SHAPE = {"libver": ("v108", "v110"), "alignment_threshold": 1 << 16, "alignment_interval": 1 << 12}
+"""Of a file to write: a format without marks of an unfinished writer, large tables at the start of a page."""
+
+ROOM = 1 << 17
+"""Bytes that all but the tables may take."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One row of any shape for each of N points."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return int(np.prod(self.shape[1:])) * np.dtype(self.dtype).itemsize
+
+
+def merged(rows: Sequence[Rows]) -> list[Rows]:
+    """The same rows, sorted, in as few ranges as can be."""
+    ranges: list[Rows] = []
+    for first, last in sorted(rows):
+        if ranges and first <= ranges[-1][1]:
+            ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
+        elif first < last:
+            ranges.append((first, last))
+    return ranges
+
+
+@contextmanager
+def place_for(path: Path) -> Iterator[None]:
+    """Refuse a path where nobody could write."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise UserError(f"{path}: expected a place to write to, found {error.strerror}") from None
+
+
+@contextmanager
+def new_file(path: Path, size: int = 0) -> Iterator[h5py.File]:
+    """An HDF5 file to make, of about that size.
+
+    HDF5 does not survive a file that it cannot flush when it closes it: whether there is room is found out before.
+    """
+    with open(path, "wb") as raw:
+        raw.write(bytes(ROOM))
+        raw.truncate(ROOM + size)
+    try:
+        with h5py.File(path, "w", **SHAPE) as file:
+            yield file
+    except RuntimeError as error:
+        raise OSError(errno.EIO, str(error), str(path)) from None
+
+
+def create(path: Path, tables: Mapping[str, Table], about: Mapping[str, Any], allocate: bool = True) -> None:
+    """A file of the tables, one run of bytes each, never filled; without ``allocate`` they have no bytes yet."""
+    with new_file(path, sum(t.shape[0] * t.row_bytes for t in tables.values()) if allocate else 0) as file:
+        for name, table in tables.items():
+            layout = h5p.create(h5p.DATASET_CREATE)
+            layout.set_layout(h5d.CONTIGUOUS)
+            layout.set_alloc_time(h5d.ALLOC_TIME_EARLY if allocate else h5d.ALLOC_TIME_LATE)
+            layout.set_fill_time(h5d.FILL_TIME_NEVER)
+            file.create_dataset(name, table.shape, np.dtype(table.dtype), dcpl=layout)
+        file.attrs.update(about)
+
+
+def create_virtual(
+    path: Path, tables: Mapping[str, Table], about: Mapping[str, Any], pieces: Sequence[tuple[str, Rows]]
+) -> None:
+    """A file of the tables over others that hold them piece by piece, each named relative to its folder."""
+    with new_file(path) as file:
+        for name, table in tables.items():
+            layout, done = h5py.VirtualLayout(table.shape, np.dtype(table.dtype)), 0
+            for piece, (first, last) in sorted(pieces, key=lambda piece: piece[1]):
+                if table.row_bytes and last > done:  # rows that were written twice are taken once
+                    source = h5py.VirtualSource(piece, name, (last - first, *table.shape[1:]), table.dtype)
+                    layout[max(first, done) : last] = source[max(first, done) - first :]
+                    done = last
+            missing = np.nan if np.dtype(table.dtype).kind == "f" else None
+            file.create_virtual_dataset(name, layout, fillvalue=missing)
+        file.attrs.update(about)
+
+
+def offsets(path: Path, tables: Mapping[str, Table]) -> dict[str, int | None]:
+    """Where in the file the bytes of each table begin; tables of no bytes have no such place."""
+    with h5py.File(path, "r") as file:
+        return {name: file[name].id.get_offset() for name in tables}
+
+
+def check_same(path: Path, tables: Mapping[str, Table], about: Mapping[str, Any]) -> None:
+    """Refuse the file of another output."""
+    with open_hdf5(str(path)) as file:
+        datasets: dict[str, h5py.Dataset] = {}
+        file.visititems(lambda name, item: datasets.update({name: item} if isinstance(item, h5py.Dataset) else {}))
+        there = _described(datasets, file.attrs)
+    wanted = _described(tables, about)
+    differ = []
+    for name in sorted({*wanted, *there}):
+        expected, found = wanted.get(name, "none"), there.get(name, "none")
+        if expected != found:
+            same = next((i for i, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), 0)
+            differ.append(f"{name}: expected {_brief(expected, same)}, found {_brief(found, same)}")
+    if differ:
+        raise UserError(f"{path}: part of another output: {'; '.join(differ)}; remove it or choose another name")
+
+
+def _described(tables: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, str]:
+    """Tables and attributes in words; a value reads like what HDF5 makes of it."""
+    attributes = {f"attribute {name}": repr(np.asarray(value).tolist()) for name, value in about.items()}
+    return attributes | {
+        f"table {name}": f"{'x'.join(map(str, table.shape))} of {np.dtype(table.dtype)}"
+        for name, table in tables.items()
+    }
+
+
+def _brief(text: str, place: int) -> str:
+    """A long text around that place."""
+    start, end = (max(0, place - 20), place + 40) if len(text) > 60 else (0, len(text))
+    return f"{'…' * (start > 0)}{text[start:end]}{'…' * (end < len(text))}"
+
+
+def read_rows(path: Path, name: str, first: int, last: int) -> np.ndarray:
+    """Rows [first, last) of a table, (last - first, ...), in its own dtype."""
+    with open_hdf5(str(path)) as file:
+        dataset = dataset_of(file, str(path), name)
+        for source in dataset.virtual_sources() if dataset.is_virtual else ():
+            low, high = source.vspace.get_select_bounds()
+            piece = path.parent / source.file_name
+            if low[0] < last and high[0] >= first and not piece.is_file():
+                raise UserError(f"{path}: expected rows {low[0]} to {high[0]} in {piece}, found nothing there")
+        return dataset[first:last]
+
+
+def make_durable(path: Path) -> None:
+    """Flush a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
