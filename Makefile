@@ -5,11 +5,12 @@ BIN := .venv/bin
 RANKS := 1 2 3 4
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help venv demo test parallel-hdf5 test-parallel-hdf5 lint clean
+.PHONY: help venv demo test parallel-hdf5 test-parallel-hdf5 soak lint clean
 
 help:
 	@echo "make demo   train jobs/demo.toml on two ranks and show what was learned"
 	@echo "make test   run the whole test suite"
+	@echo "make soak   kill a run 25 times, go on each time on other ranks, compare its end with an undisturbed one"
 	@echo "make lint   ruff and mypy"
 	@echo "make venv   build the .venv that all of these use"
 	@echo "make parallel-hdf5       build an h5py into .venv with which all ranks write one file through HDF5"
@@ -37,6 +38,9 @@ parallel-hdf5: venv
 test-parallel-hdf5: parallel-hdf5
 	python -m pytest -m "not mpi" -k mpio tests/io/test_output.py
 	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi -k mpio tests/io/test_output.py || exit 1; done
+
+soak: venv
+	python tests/soak.py
 
 lint: venv
 	ruff check .

@@ -6,6 +6,7 @@ from parallel_et.commands import start
 
 COMMANDS = {
     "train": "train a model as a job file says",
+    "infer": "tell what a trained model makes of data",
     "trials": "train it with many seeds and count how often all causes are found",
     "bench": "measure an iteration beside one matrix product",
     "compile": "compile all kernels ahead of the first run",

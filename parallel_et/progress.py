@@ -13,7 +13,7 @@ EVERY = 5.0
 
 
 class Reporter:
-    """Prints, and keeps a log of what was said; called after every iteration it shows the progress."""
+    """Prints, keeps a log of what was said, and shows the progress of long work."""
 
     def __init__(self, is_root: bool, quiet: bool) -> None:
         self.prints = is_root and not quiet
@@ -36,32 +36,37 @@ class Reporter:
         if self.is_root:
             self.write(line)
 
-    def begin(self, points: int, iterations: int, done: int) -> None:
-        """Training begins, with some iterations done already."""
-        self.points, self.iterations, self.done = points, iterations, done
-        self.begun = self.said = time.monotonic()
+    def begin(self, steps: int, done: int, points: int = 1) -> None:
+        """Work of so many steps begins, some of them done already; a step handles so many points."""
+        self.steps, self.done, self.points = steps, done, points
+        self.begun, self.said = time.monotonic(), 0.0
 
-    def __call__(self, params: Params, knobs: Knobs, info: Info) -> None:
-        now, done = time.monotonic(), knobs.iteration + 1
-        unused = int(info.unused.sum())
+    def iteration(self, params: Params, knobs: Knobs, info: Info) -> None:
+        """One more iteration is done."""
+        done, unused = knobs.iteration + 1, int(info.unused.sum())
         if unused > self.unused:
             self.say(f"iteration {done}: {unused} of {len(info.unused)} causes are unused, their fields are kept")
         self.unused = unused
-        rate = (done - self.done) / max(now - self.begun, 1e-9)
-        left = f"left {clock((self.iterations - done) / rate)}"
-        line = (
-            f"iteration {done}/{self.iterations}  T {knobs.temperature:.3g}  free energy {info.free_energy:.5g}  "
-            f"used {info.points_used}  sigma {float(params.sigma):.4g}  pi {float(params.pi):.4g}  "
-            f"{rate * self.points:.3g} points/s"
+        self.step(
+            done,
+            f"iteration {done}/{self.steps}  T {knobs.temperature:.3g}  free energy {info.free_energy:.5g}  "
+            f"used {info.points_used}  sigma {float(params.sigma):.4g}  pi {float(params.pi):.4g}",
         )
-        if now - self.said >= EVERY or done in (self.done + 1, self.iterations):
+
+    def step(self, done: int, line: str) -> None:
+        """So many steps are done: show it, and now and then write it down."""
+        now = time.monotonic()
+        rate = (done - self.done) / max(now - self.begun, 1e-9)
+        line, left = f"{line}  {rate * self.points:.3g} points/s", f"left {clock((self.steps - done) / rate)}"
+        if now - self.said >= EVERY or done == self.steps:
             self.said = now
-            self.write(f"{line}  {left}")
+            if self.is_root:
+                self.write(f"{line}  {left}")
             if not self.bar:
                 self._print(f"{line}  {left}")
         if self.bar:
             width = shutil.get_terminal_size().columns - 1
-            bar = ("█" * (12 * done // self.iterations)).ljust(12, "░")
+            bar = ("█" * (12 * done // self.steps)).ljust(12, "░")
             print(f"\r\033[K{f'{bar} {left}  {line}'[:width]}", end="", flush=True)
             self.drawn = True
 

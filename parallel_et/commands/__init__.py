@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from parallel_et.errors import UserError
+from parallel_et.schema import duration
+
+STOPPED = 75
+"""Exit code of a command that stopped early on purpose and can go on."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,6 +28,17 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("job", metavar="JOB.toml", help=does)
         what = "set a key of the job; may be repeated"
         self.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help=what)
+
+    def add_max_time(self) -> None:
+        """When to stop before the end."""
+        stop = "stop in time before so much time has passed, with exit code 75; the same command goes on"
+        self.add_argument("--max-time", metavar="H:MM:SS", type=self._time, help=stop)
+
+    def _time(self, text: str) -> float:
+        try:
+            return duration(text)
+        except ValueError as error:
+            self.error(f"--max-time: {error}")
 
     def error(self, message: str) -> NoReturn:
         """Raise the line instead of printing the usage and leaving."""

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from parallel_et.commands import Parser
+from parallel_et.commands import STOPPED, Parser
 from parallel_et.em import Problem
 from parallel_et.io.directory import RunDirectory
 from parallel_et.job import HARMLESS, Job, read_job
@@ -13,13 +13,9 @@ from parallel_et.parallel.ranks import Ranks
 from parallel_et.posterior.memory import ROOM
 from parallel_et.progress import Reporter
 from parallel_et.run import Training
-from parallel_et.schema import duration
 from parallel_et.schema import in_bytes, readable
 from parallel_et.setup import open_source, set_up
 from parallel_et.stopping import Stopping
-
-STOPPED = 75
-"""Exit code of a run that stopped early on purpose and can go on."""
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -34,18 +30,13 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--fresh", action="store_true", help="start over; what is in DIR is kept aside")
     may = f"go on although this key differs from that of the run in DIR: {', '.join(HARMLESS)}"
     parser.add_argument("--allow", metavar="KEY", action="append", default=[], help=may)
-    stop = "stop in time before so much time has passed, with a checkpoint and exit code 75, such as 3:50:00"
-    parser.add_argument("--max-time", metavar="H:MM:SS", help=stop)
+    parser.add_max_time()
     parser.add_argument("--dry-run", action="store_true", help="check job and data, say what would run, and stop")
     parser.add_argument("--quiet", action="store_true", help="print errors only; the log is written all the same")
     args = parser.parse_args(argv)
     for key in args.allow:
         if key not in HARMLESS:
             parser.error(f"--allow: expected {' or '.join(HARMLESS)}, found {key}")
-    try:
-        args.max_time = None if args.max_time is None else duration(args.max_time)
-    except ValueError as error:
-        parser.error(f"--max-time: {error}")
     return args
 
 
@@ -87,10 +78,10 @@ def train(ranks: Ranks, args: argparse.Namespace, job: Job, directory: RunDirect
         if problem.summary.negative > 0.5 and problem.model.nonnegative:
             share = f"{problem.summary.negative:.0%}"
             report.say(f"warning: {share} of the data is negative, the fields of {job.model.name} cannot be")
-        report.begin(source.points, job.anneal.iterations, training.at.iteration)
+        report.begin(job.anneal.iterations, training.at.iteration, source.points)
         keeper.begin()
         report.log_to(directory.note)
-        if not keeper.run(report):
+        if not keeper.run(report.iteration):
             report.say(
                 f"stopped by {keeper.stopped.words()} after {training.at.iteration} iterations; "
                 f"the same command goes on"

@@ -55,6 +55,10 @@ class Ranks:
         """The largest ``value`` of all ranks."""
         return self.comm.allreduce(value, MPI.MAX)
 
+    def total(self, value: int) -> int:
+        """The sum of ``value`` over the ranks, on every rank."""
+        return self.comm.allreduce(value) if self.size > 1 else value
+
     def either(self, flags: int) -> int:
         """The flags, bits of an integer, that any rank has."""
         return self.comm.allreduce(flags, MPI.BOR) if self.size > 1 else flags

@@ -1,0 +1,154 @@
+"""``python -m parallel_et.infer DIR DATA``: what a trained model makes of every row, written by all ranks."""
+
+import argparse
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from parallel_et.commands import STOPPED, Parser
+from parallel_et.data.base import Source
+from parallel_et.errors import UserError
+from parallel_et.inference import WHAT, Inference
+from parallel_et.io.directory import RunDirectory
+from parallel_et.io.files import FileRows
+from parallel_et.io.output import Output, Table
+from parallel_et.io.result import Result
+from parallel_et.job import Job, check_job
+from parallel_et.models.base import Params
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.team import Team
+from parallel_et.progress import Reporter
+from parallel_et.setup import block_of, check_rows, model_of, open_source, scheme_of
+from parallel_et.stopping import Stopping, Wish
+
+PIECE = 1 << 25
+"""Bytes of output that are written at a time, or a block if that is more."""
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = Parser(
+        "infer",
+        "Infer the causes of every row of a file with the model that a run has learned. Given again, the command goes "
+        "on where it was interrupted.",
+        "mpirun -n 4 python -m parallel_et.infer runs/job patches.h5:/patches --output posterior.h5",
+    )
+    parser.add_argument("run", metavar="DIR", help="the directory of the run")
+    data = 'rows of "file.h5:/dataset" or "file.npy"; "job" takes the data that the run was trained on'
+    parser.add_argument("data", metavar="DATA", help=data)
+    parser.add_argument("--output", metavar="FILE", default="posterior.h5", help="posterior.h5 by default")
+    what = f"some of {','.join(WHAT)}; all by default"
+    parser.add_argument("--what", metavar="NAMES", default=",".join(WHAT), help=what)
+    parser.add_argument("--fresh", action="store_true", help="start over, also if FILE is there")
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    parser.add_max_time()
+    args = parser.parse_args(argv)
+    args.what = [name.strip() for name in args.what.split(",")]
+    if wrong := [name for name in args.what if name not in WHAT]:
+        parser.error(f"--what: expected some of {','.join(WHAT)}, found {','.join(wrong)}")
+    return args
+
+
+def main(ranks: Ranks, argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = ranks.from_root(lambda: arguments(argv))
+    report = Reporter(ranks.is_root, args.quiet)
+    with Stopping(args.max_time) as stopping:
+        job, params = trained(args.run, ranks, report)
+        ranks.limit_threads(job.run.threads)
+        with ranks.together():
+            source = open_source(job) if args.data == "job" else FileRows(args.data)
+        if source.dims != len(params.W):
+            raise UserError(f"{source.name}: expected points of {len(params.W)} dimensions, found {source.dims}")
+        return infer(ranks, args, job, params, source, stopping, report)
+
+
+def trained(place: str, ranks: Ranks, report: Reporter) -> tuple[Job, Params]:
+    """Job and parameters of a run: of its result, or of its last checkpoint; all ranks call this together."""
+    found: Result | None = None
+
+    def find() -> tuple[Job, tuple[int, ...]]:
+        nonlocal found
+        found, name = RunDirectory(place).latest()
+        report.say(f"{place}: the parameters of {name}, after {int(found.about['iteration'])} iterations")
+        return check_job(tomllib.loads(found.about["job"]), found.about["name"]), found.W.shape
+
+    job, shape = ranks.from_root(find)
+    empty = Params(np.empty(shape), np.empty(()), np.empty(()))
+    return job, ranks.share(empty if found is None else Params(**found.params))
+
+
+def infer(
+    ranks: Ranks, args: argparse.Namespace, job: Job, params: Params, source: Source, stopping: Stopping, report: Reporter
+) -> int:
+    """Infer what was asked for, piece by piece; returns the exit code."""
+    model, scheme = model_of(job, source.dims), scheme_of(job)
+    inference = Inference(model, scheme, params, args.what)
+    tables = {name: Table(shape, kind) for name, (shape, kind) in inference.tables(source.points).items()}
+    about = {
+        "data": source.name,
+        "job": job.toml(),
+        "params sha256": sha256(b"".join(np.asarray(v).tobytes() for v in vars(params).values())).hexdigest(),
+    }
+    path = Path(args.output)
+    if ranks.from_root(path.exists) and not args.fresh:
+        raise UserError(f"{path}: expected a file that is not there yet, found one; --fresh writes it anew")
+    output = Output(path, tables, ranks, about, fresh=args.fresh)
+    block, team = block_of(model, scheme, source.points), Team(job.run.threads)
+    row = sum(int(np.prod(table.shape[1:])) * np.dtype(table.dtype).itemsize for table in tables.values())
+    size = block * max(1, PIECE // (block * max(1, row)))
+    todo = list(pieces(source.points, size, output.written))
+    done = source.points - sum(last - first for first, last in todo)
+    report.say(
+        f"{source.points} points of {source.dims} dimensions, on {ranks.size} rank{'s' if ranks.size > 1 else ''}, "
+        f"written by way of {output.way}" + (f"; {done} of them are there already" if done else "")
+    )
+    report.begin(source.points, done)
+    mine = todo[len(todo) * ranks.rank // ranks.size : len(todo) * (ranks.rank + 1) // ranks.size]
+    longest, full = 0.0, 0
+    for turn in range(-(-len(todo) // ranks.size)):
+        begun = time.monotonic()
+        with ranks.together():
+            if turn < len(mine):
+                full += one_piece(inference, source, team, block, *mine[turn], output)
+        longest = max(longest, time.monotonic() - begun)
+        done += ranks.total(0 if turn >= len(mine) else mine[turn][1] - mine[turn][0])
+        report.step(done, f"{done} of {source.points} points")
+        if done < source.points and (wish := Wish(ranks.either(stopping.wish(1.2 * longest)))):
+            output.abandon()
+            report.say(f"stopped by {wish.words()} after {done} points; the same command goes on")
+            return STOPPED
+    output.close()
+    if full := ranks.total(full):
+        report.say(f"{full} points have a MAP state as full as could be considered: more of their causes may be active")
+    report.say(f"result: {path}")
+    return 0
+
+
+def pieces(points: int, size: int, written: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The pieces [first, last) of ``size`` rows that are not written yet."""
+    for first in range(0, points, size):
+        last = min(first + size, points)
+        if not any(a <= first and last <= b for a, b in written):
+            yield first, last
+
+
+def one_piece(
+    inference: Inference, source: Source, team: Team, block: int, first: int, last: int, output: Output
+) -> int:
+    """Infer and write some rows; returns how many MAP states are full."""
+    rows = source.read(first, last)
+    check_rows(rows[:, : source.dims], first, source.name)
+    found = {name: np.empty(shape, kind) for name, (shape, kind) in inference.tables(len(rows)).items()}
+
+    def work(part: slice, thread: int) -> None:
+        for name, values in inference.block(rows[part], first + part.start).items():
+            found[name][part] = values
+
+    team.share((slice(start, min(start + block, len(rows))) for start in range(0, len(rows), block)), work)
+    output.write(first, found)
+    return inference.full(found)
