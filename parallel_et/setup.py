@@ -1,10 +1,13 @@
 """From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
 
+from typing import Any
+
 import numpy as np
 
 from parallel_et import models, posterior
 from parallel_et.data import generators
 from parallel_et.data.base import Source
+from parallel_et.demand import count_statistics
 from parallel_et.em import Problem
 from parallel_et.errors import UserError
 from parallel_et.io.files import FileRows, read_array
@@ -40,13 +43,17 @@ def open_source(job: Job) -> Source:
     return source
 
 
+def size_up(job: Job, source: Source) -> tuple[models.Model, Any, int]:
+    """The model, the scheme and the points a block, for which no data need to be read."""
+    scheme = posterior.known()[job.inference.scheme](job.inference, job.model.causes)
+    model = models.known()[job.model.name](job.model, source.dims)
+    size = block_size(source.points, model.nanoseconds(len(scheme.states)), count_statistics(model))
+    return model, scheme, size
+
+
 def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str]:
     """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
-    model_kind, scheme_kind = models.known()[job.model.name], posterior.known()[job.inference.scheme]
-    scheme = scheme_kind(job.inference, job.model.causes)
-    model = model_kind(job.model, source.dims)
-    statistics = sum(int(np.prod(shape)) for shape in model.statistics_like(model.stages[0]).values())
-    size = block_size(source.points, model.nanoseconds(len(scheme.states)), statistics)
+    model, scheme, size = size_up(job, source)
     with ranks.together():
         shard = Shard.of(source.points, size, ranks.rank, ranks.size)
         rows = source.read(shard.first, shard.last)

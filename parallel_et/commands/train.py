@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from parallel_et.commands import Parser
+from parallel_et.demand import demand
 from parallel_et.em import Problem
 from parallel_et.errors import UserError
 from parallel_et.io.directory import RunDirectory
@@ -12,7 +13,6 @@ from parallel_et.job import Job, differing_keys, read_job
 from parallel_et.measure import recovery
 from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.posterior.memory import ROOM
 from parallel_et.progress import Reporter
 from parallel_et.run import run
 from parallel_et.setup import open_source, set_up
@@ -121,14 +121,11 @@ def describe(problem: Problem, ranks: Ranks) -> str:
 
 def expected_work(problem: Problem, ranks: Ranks) -> str:
     """Memory and work of the rank that has most."""
-    blocks = -(-problem.shard.points // problem.shard.block)
-    most = min(problem.shard.points, problem.shard.block * -(-blocks // ranks.size))
-    data = most * problem.model.D * problem.rows.itemsize / 2**20
-    scratch = problem.shard.block * (len(problem.scheme.states) + 2 * problem.model.H + problem.model.D) * 8 / 2**20
-    statistics = 3 * problem.model.H * (problem.model.D + problem.model.H) * 8 / 2**20
-    kept = data / 5 + ROOM / 2**20
+    shard, rows = problem.shard, problem.rows
+    row = rows.shape[1] * rows.itemsize
+    most = demand(problem.model, problem.scheme, shard.points, shard.block, row, ranks.size, problem.team.size)
     return (
-        f"a rank has at most {most} points in blocks of {problem.shard.block}: {data:.1f} MiB of data, "
-        f"{scratch + statistics:.1f} MiB to work in, up to {kept:.0f} MiB for posteriors, "
-        f"{most * len(problem.scheme.states):.3g} states an iteration"
+        f"a rank has at most {most.points} points in blocks of {shard.block}: {most.data / 2**20:.1f} MiB of data, "
+        f"{most.work / 2**20:.1f} MiB to work in, up to {most.posteriors / 2**20:.0f} MiB for posteriors, "
+        f"{most.states:.3g} states an iteration"
     )

@@ -60,6 +60,7 @@ class FileRows(Source):
         self.path, _, self.dataset = place.partition(":")
         with self._open() as table:
             self.points, self.dims, self.shape = table.points, table.dims, table.shape
+            self.dtype = table.dtype
 
     @contextmanager
     def _open(self) -> Iterator[ArrayRows]:
