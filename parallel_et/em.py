@@ -46,6 +46,22 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Position:
+    """Where a run stands between two iterations: with the problem, all that the next one needs.
+
+    Attributes
+    ----------
+    iteration : number of iterations done
+    params : what they have learned
+    calm : how many of the last ones in a row have changed W but little
+    """
+
+    iteration: int
+    params: Params
+    calm: int = 0
+
+
+@dataclass(frozen=True)
 class Info:
     """What the root knows of an iteration besides the parameters."""
 
@@ -55,20 +71,17 @@ class Info:
     seconds: dict[str, float]
 
 
-def train(problem: Problem, ranks: Ranks, params: Params, watch: Callable[[Params, Knobs, Info], Any]) -> Params:
-    """Run EM to the end of the plan, or until W has settled; ``watch`` is called after every iteration."""
-    plan, calm = problem.plan, 0
-    for iteration in range(plan.iterations):
-        knobs = ranks.from_root(partial(plan.at, iteration, params))
-        old = params
-        params, info = iterate(problem, ranks, params, knobs)
-        watch(params, knobs, info)
-        if stop := plan.anneal.stop:
-            change = np.linalg.norm(params.W - old.W) / (np.linalg.norm(old.W) or 1.0)
-            calm = calm + 1 if plan.settled(iteration) and change < stop.change else 0
-            if ranks.of_root(calm >= stop.iterations):
-                break
-    return params
+def train(problem: Problem, ranks: Ranks, at: Position, watch: Callable[[Position, Knobs, Info], bool]) -> Position:
+    """Run EM to the end of the plan or until W has settled; ``watch``, called after every iteration, may end it too."""
+    plan = problem.plan
+    while not plan.ended(at.iteration, at.calm):
+        knobs = ranks.from_root(partial(plan.at, at.iteration, at.params))
+        params, info = iterate(problem, ranks, at.params, knobs)
+        calm = ranks.of_root(at.calm + 1 if plan.little(at.iteration, at.params.W, params.W) else 0)
+        at = Position(at.iteration + 1, params, calm)
+        if watch(at, knobs, info):
+            break
+    return at
 
 
 def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tuple[Params, Info]:

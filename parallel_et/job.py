@@ -14,7 +14,7 @@ from parallel_et import models, posterior
 from parallel_et.data import generators
 from parallel_et.errors import UserError
 from parallel_et.schedule import keys_for
-from parallel_et.schema import CHOICE, Section
+from parallel_et.schema import CHOICE, Interval, Section
 
 
 class FileOptions(Section):
@@ -31,6 +31,13 @@ class FileOptions(Section):
         return []
 
 
+class Checkpoint(Section):
+    """When a run writes down where it stands; it also does so at its end and when it is told to stop."""
+
+    every: Interval = Field("10 min", description="time between two checkpoints, or number of iterations")
+    keep: int = Field(2, ge=1, description="how many of the last ones are kept")
+
+
 class Run(Section):
     """The keys of [run]."""
 
@@ -38,6 +45,7 @@ class Run(Section):
     threads: int = Field(1, ge=1, le=1024, description="threads of a rank; they change the time, not the result")
     snapshots: int = Field(0, ge=0, description="keep W every so many iterations; 0: never")
     picture: bool = Field(False, description="draw the fields to fields.png at the end")
+    checkpoint: Checkpoint = Checkpoint()
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,9 @@ LIMITS = {
     "less_than_equal": ("of {:g} or less", "le"),
 }
 WITHOUT_EFFECT = ("run.threads",)
+"""Keys that change no result: a run may go on with other values."""
+HARMLESS = ("anneal.iterations", "anneal.stop", "run.checkpoint", "run.snapshots", "run.picture")
+"""Keys in which a run may go on with other values if its user says so."""
 SECTIONS = ("model", "data", "inference", "anneal", "run")
 
 
@@ -235,15 +246,17 @@ def _show(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], place: str = "") -> list[str]:
-    """Keys in which two resolved jobs differ, as ``section.key: old -> new``, but for those that change no result."""
+def differing_keys(
+    old: Mapping[str, Any], new: Mapping[str, Any], but: Iterable[str] = (), place: str = ""
+) -> list[str]:
+    """Keys in which two resolved jobs differ, a line each, ``but`` for these and those that change no result."""
     lines = []
     for key in dict.fromkeys([*old, *new]):
         a, b = old.get(key), new.get(key)
-        if f"{place}{key}" in WITHOUT_EFFECT:
+        if f"{place}{key}" in (*WITHOUT_EFFECT, *but):
             continue
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            lines += differing_keys(a, b, f"{place}{key}.")
+            lines += differing_keys(a, b, but, f"{place}{key}.")
         elif a != b:
             lines.append(f"{place}{key}: {_show(a)} there, {_show(b)} here")
     return lines

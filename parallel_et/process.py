@@ -1,6 +1,8 @@
-"""What the operating system knows of this process."""
+"""What the operating system knows of this process and of others."""
 
+import os
 import resource
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,3 +22,37 @@ def peak_bytes() -> float:
         return 1024.0 * int(status.split("VmHWM:")[1].split()[0])
     except (OSError, IndexError):
         return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def start_of(pid: int) -> str:
+    """When a process began, in the system's own ticks; "" if there is none of that number, or it is a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "" if Path("/proc/self/stat").exists() or not _answers(pid) else "unknown"
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _answers(pid: int) -> bool:
+    """Whether there is a process of that number, where the system has no /proc."""
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
+
+
+def age() -> float:
+    """Seconds since this process began; 0 where the system does not tell."""
+    try:
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(start_of(os.getpid())) / os.sysconf("SC_CLK_TCK")
+    except (AttributeError, ValueError):
+        return 0.0
+
+
+def boot() -> str:
+    """What tells one start of the system from another, where it has a name for it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

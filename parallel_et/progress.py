@@ -36,9 +36,9 @@ class Reporter:
         if self.is_root:
             self.write(line)
 
-    def begin(self, points: int, iterations: int) -> None:
-        """Training begins."""
-        self.points, self.iterations = points, iterations
+    def begin(self, points: int, iterations: int, done: int) -> None:
+        """Training begins, with some iterations done already."""
+        self.points, self.iterations, self.done = points, iterations, done
         self.begun = self.said = time.monotonic()
 
     def __call__(self, params: Params, knobs: Knobs, info: Info) -> None:
@@ -47,14 +47,14 @@ class Reporter:
         if unused > self.unused:
             self.say(f"iteration {done}: {unused} of {len(info.unused)} causes are unused, their fields are kept")
         self.unused = unused
-        rate = done / max(now - self.begun, 1e-9)
+        rate = (done - self.done) / max(now - self.begun, 1e-9)
         left = f"left {clock((self.iterations - done) / rate)}"
         line = (
             f"iteration {done}/{self.iterations}  T {knobs.temperature:.3g}  free energy {info.free_energy:.5g}  "
             f"used {info.points_used}  sigma {float(params.sigma):.4g}  pi {float(params.pi):.4g}  "
             f"{rate * self.points:.3g} points/s"
         )
-        if now - self.said >= EVERY or done in (1, self.iterations):
+        if now - self.said >= EVERY or done in (self.done + 1, self.iterations):
             self.said = now
             self.write(f"{line}  {left}")
             if not self.bar:

@@ -1,4 +1,4 @@
-"""One run, from the set-up problem to its result."""
+"""One run, from its start or its last checkpoint to its result."""
 
 import platform
 from collections import defaultdict
@@ -12,10 +12,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from parallel_et.data.base import ArrayRows
-from parallel_et.em import Info, Problem, train
+from parallel_et.em import Info, Position, Problem, train
 from parallel_et.io.directory import RunDirectory
 from parallel_et.io.result import Result
 from parallel_et.job import Job, read_job
+from parallel_et.keeper import Keeper
 from parallel_et.models.base import Knobs, Params
 from parallel_et.parallel.ranks import Ranks, library_version
 from parallel_et.setup import open_source, set_up
@@ -31,22 +32,28 @@ class History:
         self.values: dict[str, list[float]] = defaultdict(list)
         self.snapshots: dict[str, list[Any]] = defaultdict(list)
 
-    def __call__(self, params: Params, knobs: Knobs, info: Info) -> None:
+    def add(self, at: Position, knobs: Knobs, info: Info) -> None:
+        """One more iteration."""
         row = {
             "free_energy": info.free_energy,
             "temperature": knobs.temperature,
             "points_used": info.points_used,
             "unused_causes": info.unused.sum(),
-            "sigma": params.sigma,
-            "pi": params.pi,
+            "sigma": at.params.sigma,
+            "pi": at.params.pi,
             **knobs.model,
             **{f"seconds_{phase}": spent for phase, spent in info.seconds.items()},
         }
         for name, value in row.items():
             self.values[name].append(float(value))
-        if self.every and (knobs.iteration + 1) % self.every == 0:
-            self.snapshots["iteration"].append(knobs.iteration + 1)
-            self.snapshots["W"].append(params.W)
+        if self.every and at.iteration % self.every == 0:
+            self.snapshots["iteration"].append(at.iteration)
+            self.snapshots["W"].append(at.params.W)
+
+    def restore(self, result: Result) -> None:
+        """Begin with the iterations of an earlier result."""
+        self.values.update({name: list(map(float, values)) for name, values in result.history.items()})
+        self.snapshots.update({name: list(values) for name, values in result.snapshots.items()})
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array a name; counts as integers."""
@@ -54,43 +61,77 @@ class History:
         return {name: np.array(v, np.int64 if name in counts else float) for name, v in self.values.items()}
 
 
-def run(
-    job: Job,
-    problem: Problem,
-    params: Params,
-    ranks: Ranks,
-    truth: dict[str, np.ndarray],
-    about: dict[str, Any],
-    watch: Callable[[Params, Knobs, Info], None] | None = None,
-) -> Result:
-    """Train, and return the result: the parameters on every rank, the history on the root."""
-    history, begun = History(job.run.snapshots), datetime.now(UTC)
+class Training:
+    """A run under way: where it stands, and what is known of every iteration so far."""
 
-    def note(params: Params, knobs: Knobs, info: Info) -> None:
-        if ranks.is_root:
-            history(params, knobs, info)
-            if watch is not None:
-                watch(params, knobs, info)
+    def __init__(
+        self, job: Job, problem: Problem, params: Params, ranks: Ranks, truth: dict[str, np.ndarray], fingerprint: str
+    ) -> None:
+        self.problem, self.ranks, self.truth = problem, ranks, truth
+        self.at = Position(0, params)
+        self.history = History(job.run.snapshots)
+        self.about: dict[str, Any] = {
+            "job": job.toml(),
+            "name": job.name,
+            "seed": job.run.seed,
+            "data fingerprint": fingerprint,
+            "N": problem.shard.points,
+            "D": problem.model.D,
+            "ranks": ranks.size,
+            "restarts": 0,
+            "mpi": library_version(),
+            "host": platform.node(),
+            "start": now(),
+            **{f"version {package}": installed(package) for package in PACKAGES},
+            "version python": platform.python_version(),
+            "commit": commit(),
+        }
 
-    params = train(problem, ranks, params, note)
-    about = {
-        "job": job.toml(),
-        "name": job.name,
-        "seed": job.run.seed,
-        "N": problem.shard.points,
-        "D": problem.model.D,
-        "ranks": ranks.size,
-        "mpi": library_version(),
-        "host": platform.node(),
-        "start": begun.isoformat(timespec="seconds"),
-        "end": datetime.now(UTC).isoformat(timespec="seconds"),
-        **{f"version {package}": installed(package) for package in PACKAGES},
-        "version python": platform.python_version(),
-        "commit": commit(),
-        **about,
-    }
-    snapshots = {name: np.array(values) for name, values in history.snapshots.items()}
-    return Result(dict(vars(params)), history.arrays(), snapshots, truth, about)
+    def resume(self, earlier: Result | None) -> None:
+        """Go on from an earlier result, which the root has; all ranks call this together."""
+        place = (0, 0)
+        if earlier is not None:
+            self.history.restore(earlier)
+            self.about |= {"start": earlier.about["start"], "restarts": int(earlier.about["restarts"]) + 1}
+            place = int(earlier.about["iteration"]), int(earlier.about["calm"])
+            self.at = Position(0, Params(**earlier.params))
+        iteration, calm = self.ranks.of_root(place)
+        self.at = Position(iteration, self.ranks.share(self.at.params), calm)
+
+    def run(
+        self,
+        watch: Callable[[Params, Knobs, Info], None] | None = None,
+        pause: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Train on; returns whether the end was reached.
+
+        Parameters
+        ----------
+        watch : called on the root after every iteration
+        pause : called on all ranks after every iteration, says on all whether to leave it at that for now
+        """
+
+        def after(at: Position, knobs: Knobs, info: Info) -> bool:
+            self.at = at
+            if self.ranks.is_root:
+                self.history.add(at, knobs, info)
+                if watch is not None:
+                    watch(at.params, knobs, info)
+            return pause is not None and pause()
+
+        self.at = train(self.problem, self.ranks, self.at, after)
+        return self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.problem.plan.ended(self.at.iteration, self.at.calm)
+
+    def result(self) -> Result:
+        """What has been learned so far: the parameters on every rank, the history on the root."""
+        about = {**self.about, "iteration": self.at.iteration, "calm": self.at.calm, "end": now()}
+        snapshots = {name: np.array(values) for name, values in self.history.snapshots.items()}
+        return Result(dict(vars(self.at.params)), self.history.arrays(), snapshots, self.truth, about)
 
 
 def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | None, watch: Any) -> Result:
@@ -98,18 +139,26 @@ def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | Non
     instead = None if data is None else {"source": "array:data"}
     with threadpool_limits(1):
         checked = ranks.from_root(lambda: read_job(job, instead=instead))
-        directory = None if output is None else RunDirectory(output)
-        if directory is not None:
-            ranks.from_root(directory.check_place)
-            ranks.from_root(directory.check_free)
+        keeper = None if output is None else Keeper(RunDirectory(output), checked, ranks)
+        if keeper is not None:
+            ranks.from_root(keeper.look)
         with ranks.together():
             source = open_source(checked) if data is None else ArrayRows(data)
         problem, params, fingerprint = set_up(checked, source, ranks)
-        result = run(checked, problem, params, ranks, source.truth(), {"data fingerprint": fingerprint}, watch)
-    if directory is not None and ranks.is_root:
-        directory.begin(checked.toml())
-        directory.finish(result)
-    return result
+        training = Training(checked, problem, params, ranks, source.truth(), fingerprint)
+        if keeper is None:
+            training.run(watch)
+        else:
+            with keeper.keeping(training):
+                if not keeper.finished:
+                    keeper.begin()
+                    keeper.run(watch)
+    return training.result()
+
+
+def now() -> str:
+    """The time of day."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def installed(package: str) -> str:

@@ -114,6 +114,18 @@ class Plan:
         noise = {name: value(schedule) for name, schedule in self.noise.items()}
         return Knobs(iteration, temperature, cut, round(self.points - cut * (self.points - kept)), noise, own)
 
+    def ended(self, iterations: int, calm: int) -> bool:
+        """Whether a run is at its end after so many iterations, of which the last ``calm`` have changed W little."""
+        stop = self.anneal.stop
+        return iterations >= self.iterations or (stop is not None and calm >= stop.iterations)
+
+    def little(self, iteration: int, old: np.ndarray, new: np.ndarray) -> bool:
+        """Whether an iteration has changed W so little that it counts for the convergence stop."""
+        stop = self.anneal.stop
+        if stop is None or not self.settled(iteration):
+            return False
+        return bool(np.linalg.norm(new - old) < stop.change * (np.linalg.norm(old) or 1.0))
+
     def settled(self, iteration: int) -> bool:
         """Whether all schedules have reached their last values."""
         schedules = [self.anneal.temperature, self.anneal.cut.schedule, *self.noise.values(), *self.own.values()]

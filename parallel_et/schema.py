@@ -1,5 +1,6 @@
 """The ground of all sections of the job file: strict types, no unknown keys."""
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Tag
@@ -42,3 +43,33 @@ def _numbers(value: Any) -> Any:
 
 Numbers = Annotated[Any, BeforeValidator(_numbers)]
 """A number or a list of numbers."""
+
+
+UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400, "days": 86400}
+CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
+DURATION = 'a time such as "10 min", "1.5 h" or "3:50:00"'
+
+
+def duration(text: str) -> float:
+    """Seconds of a time such as ``10 min``, ``3:50:00`` or ``1-12:00:00``; ValueError if it is none."""
+    if clock := CLOCK.fullmatch(text.strip()):
+        days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
+        return float(86400 * days + 3600 * hours + 60 * minutes + seconds)
+    number, _, unit = text.strip().partition(" ")
+    if unit.strip() not in UNITS or not 0 <= float(number) < float("inf"):
+        raise ValueError(f"expected {DURATION}, found {text}")
+    return float(number) * UNITS[unit.strip()]
+
+
+def _interval(value: Any) -> Any:
+    try:
+        good = duration(value) > 0 if isinstance(value, str) else type(value) is int and value > 0
+    except ValueError:
+        good = False
+    if not good:
+        raise PydanticCustomError("expected", f"{DURATION}, or a number of iterations")
+    return value
+
+
+Interval = Annotated[Any, BeforeValidator(_interval)]
+"""A time, or a number of iterations."""

@@ -47,11 +47,37 @@ def test_bad_rows_in_an_array_are_an_error_on_all_ranks():
 def test_a_run_that_is_there_is_not_overwritten(tmp_path):
     Y = np.random.default_rng(1).normal(size=(50, 3))
     table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
-    fit(table, Y, output=str(tmp_path / "run"))
+    first = fit(table, Y, output=str(tmp_path / "run"))
     before = (tmp_path / "run/result.h5").read_bytes()
-    with pytest.raises(UserError, match="expected no run there yet, found one"):
+    with pytest.raises(UserError, match="expected the data of the run that is there"):
         fit(table, Y[:20], output=str(tmp_path / "run"))
+    with pytest.raises(UserError, match="holds a run of another job"):
+        fit({**table, "run": {"seed": 2}}, Y, output=str(tmp_path / "run"))
+    again = fit(table, Y, output=str(tmp_path / "run"))
     assert (tmp_path / "run/result.h5").read_bytes() == before
+    assert again.W.tobytes() == first.W.tobytes()
+
+
+def test_a_fit_that_was_interrupted_goes_on(tmp_path):
+    Y = np.random.default_rng(1).normal(size=(50, 3))
+    table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2}, {"iterations": 9})
+    table["run"]["checkpoint"] = {"every": 4}
+
+    def interrupt(params, knobs, info):
+        seen.append(knobs.iteration)
+        if knobs.iteration == 5:
+            raise KeyboardInterrupt
+
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        fit(table, Y, output=str(tmp_path / "run"), watch=interrupt)
+    resumed = fit(
+        table, Y, output=str(tmp_path / "run"), watch=lambda params, knobs, info: seen.append(knobs.iteration)
+    )
+    assert seen == [0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 8]
+    whole = fit(table, Y)
+    assert resumed.W.tobytes() == whole.W.tobytes()
+    assert resumed.history["free_energy"].tobytes() == whole.history["free_energy"].tobytes()
 
 
 def test_data_given_to_fit_stand_for_those_of_a_job_file(tmp_path):

@@ -39,7 +39,13 @@ def test_it_tells_what_it_does_and_what_was_learned(finished):
 def test_the_run_directory_holds_everything(finished):
     place, done = finished
     run = place / "runs/demo"
-    assert sorted(path.name for path in run.iterdir()) == ["fields.png", "job.toml", "log.txt", "result.h5"]
+    assert sorted(path.name for path in run.iterdir()) == [
+        "checkpoints",
+        "fields.png",
+        "job.toml",
+        "log.txt",
+        "result.h5",
+    ]
     assert (run / "fields.png").read_bytes()[:4] == b"\x89PNG"
     logged = [line.split("  ", 1)[1] for line in (run / "log.txt").read_text().splitlines()]
     assert logged == done.stdout.splitlines()
@@ -84,7 +90,8 @@ def test_another_job_is_refused_with_the_keys_that_differ(finished):
     done = train(2, DEMO, cwd=place)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        "runs/demo: holds a run of another job; use another --output, or --fresh to start over",
+        "runs/demo: holds a run of another job; use another --output, or --fresh to start over, "
+        "or go on all the same with --allow run.snapshots",
         "  run.snapshots: 25 there, 0 here",
     ]
 
@@ -97,16 +104,6 @@ def test_fresh_starts_over_and_keeps_the_old_run(finished):
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert sorted(path.name for path in place.glob("again*")) == ["again", "again.old-1", "again.old-2"]
     assert (place / "again.old-1/result.h5").exists()
-
-
-def test_an_unfinished_run_starts_again(finished):
-    place, _ = finished
-    assert train(None, DEMO, "--output", "torn", "--set", "anneal.iterations=3", cwd=place).returncode == 0
-    (place / "torn/result.h5").unlink()
-    done = train(None, DEMO, "--output", "torn", "--set", "anneal.iterations=3", cwd=place)
-    assert done.returncode == 0
-    assert "without a checkpoint; it starts from the beginning" in done.stdout
-    assert (place / "torn/result.h5").exists()
 
 
 def test_a_dry_run_checks_and_tells_and_writes_nothing(tmp_path):

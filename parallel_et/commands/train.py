@@ -6,16 +6,19 @@ from collections.abc import Sequence
 from parallel_et.commands import Parser
 from parallel_et.demand import demand
 from parallel_et.em import Problem
-from parallel_et.errors import UserError
 from parallel_et.io.directory import RunDirectory
-from parallel_et.io.result import Result
-from parallel_et.job import Job, differing_keys, read_job
+from parallel_et.job import HARMLESS, Job, read_job
+from parallel_et.keeper import Keeper
 from parallel_et.measure import recovery
-from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.progress import Reporter
-from parallel_et.run import run
+from parallel_et.run import Training
+from parallel_et.schema import duration
 from parallel_et.setup import open_source, set_up
+from parallel_et.stopping import Stopping
+
+STOPPED = 75
+"""Exit code of a run that stopped early on purpose and can go on."""
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -28,9 +31,21 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_job("the job file")
     parser.add_argument("--output", metavar="DIR", help="run directory, by default runs/<job name>")
     parser.add_argument("--fresh", action="store_true", help="start over; what is in DIR is kept aside")
+    may = f"go on although this key differs from that of the run in DIR: {', '.join(HARMLESS)}"
+    parser.add_argument("--allow", metavar="KEY", action="append", default=[], help=may)
+    stop = "stop in time before so much time has passed, with a checkpoint and exit code 75, such as 3:50:00"
+    parser.add_argument("--max-time", metavar="H:MM:SS", help=stop)
     parser.add_argument("--dry-run", action="store_true", help="check job and data, say what would run, and stop")
     parser.add_argument("--quiet", action="store_true", help="print errors only; the log is written all the same")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    for key in args.allow:
+        if key not in HARMLESS:
+            parser.error(f"--allow: expected {' or '.join(HARMLESS)}, found {key}")
+    try:
+        args.max_time = None if args.max_time is None else duration(args.max_time)
+    except ValueError as error:
+        parser.error(f"--max-time: {error}")
+    return args
 
 
 def main(ranks: Ranks, argv: Sequence[str]) -> int:
@@ -38,45 +53,55 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     args = ranks.from_root(lambda: arguments(argv))
     job = ranks.from_root(lambda: read_job(args.job, args.set))
     directory = RunDirectory(args.output or f"runs/{job.name}")
+    with Stopping(args.max_time, directory.stop if ranks.is_root else None) as stopping:
+        return train(ranks, args, job, directory, stopping)
+
+
+def train(ranks: Ranks, args: argparse.Namespace, job: Job, directory: RunDirectory, stopping: Stopping) -> int:
+    """Check everything, train, and tell of it; returns the exit code."""
     report = Reporter(ranks.is_root, args.quiet)
-    ranks.from_root(directory.check_place)
-    if not args.fresh and (note := ranks.from_root(lambda: earlier_run(directory, job))) is not None:
-        report.say(note)
-        if ranks.from_root(lambda: directory.finished) and not args.dry_run:
-            return 0
+    keeper = Keeper(directory, job, ranks, args.allow, args.fresh, stopping, report.say)
+    ranks.from_root(keeper.look)
     if crowded := ranks.limit_threads(job.run.threads):
         report.say(f"warning: {crowded}")
-
     with ranks.together():
         source = open_source(job)
     problem, params, fingerprint = set_up(job, source, ranks)
-    report.say(describe(problem, ranks))
-    if problem.summary.negative > 0.5 and problem.model.nonnegative:
-        share = f"{problem.summary.negative:.0%}"
-        report.say(f"warning: {share} of the data is negative, the fields of {job.model.name} cannot be")
     if args.dry_run:
-        report.say(f"{job.toml()}\n{expected_work(problem, ranks)}\nthe run would go to {directory.path}")
+        report.say(f"{describe(problem, ranks)}\n{job.toml()}\n{expected_work(problem, ranks)}")
+        report.say(f"the run would go to {directory.path}")
         return 0
 
-    aside = ranks.from_root(lambda: begin(directory, job, args.fresh))
-    report.log_to(directory.note)
-    if aside is not None:
-        report.say(f"what was there is kept in {aside}")
-    report.begin(source.points, job.anneal.iterations)
-    result = run(job, problem, params, ranks, source.truth(), {"data fingerprint": fingerprint}, report)
-    if ranks.is_root:
-        directory.finish(result)
-        conclude(result, problem, job, source.shape, directory, report)
+    training = Training(job, problem, params, ranks, source.truth(), fingerprint)
+    with keeper.keeping(training):
+        if keeper.finished:
+            report.say(
+                f"{directory.path}: this run is finished, its result is {directory.result}; --fresh runs it again"
+            )
+            return 0
+        report.say(describe(problem, ranks))
+        if problem.summary.negative > 0.5 and problem.model.nonnegative:
+            share = f"{problem.summary.negative:.0%}"
+            report.say(f"warning: {share} of the data is negative, the fields of {job.model.name} cannot be")
+        report.begin(source.points, job.anneal.iterations, training.at.iteration)
+        keeper.begin()
+        report.log_to(directory.note)
+        if not keeper.run(report):
+            report.say(
+                f"stopped by {keeper.stopped.words()} after {training.at.iteration} iterations; "
+                f"the same command goes on"
+            )
+            return STOPPED
+        if ranks.is_root:
+            conclude(training, job, source.shape, directory, report)
     return 0
 
 
-def conclude(
-    result: Result, problem: Problem, job: Job, shape: tuple[int, ...], directory: RunDirectory, report: Reporter
-) -> None:
+def conclude(training: Training, job: Job, shape: tuple[int, ...], directory: RunDirectory, report: Reporter) -> None:
     """Tell what was learned and where it lies."""
-    learned = Params(**result.params)
-    if "W" in result.truth:
-        report.say(str(recovery(problem.model, problem.scheme, learned, result.truth["W"])))
+    learned, problem = training.at.params, training.problem
+    if "W" in training.truth:
+        report.say(str(recovery(problem.model, problem.scheme, learned, training.truth["W"])))
     if job.run.picture:
         from parallel_et.picture import draw_fields  # matplotlib takes its time to load
 
@@ -84,28 +109,6 @@ def conclude(
         draw_fields(learned.W, shape, picture, f"{job.name}: {learned.W.shape[1]} fields")
         report.say(f"picture of the fields: {picture}")
     report.say(f"result: {directory.result}")
-
-
-def earlier_run(directory: RunDirectory, job: Job) -> str | None:
-    """What to say of a run that is in the directory already; refuse one of another job."""
-    stored = directory.stored_job()
-    if stored is None:
-        return None
-    if differing := differing_keys(stored, job.resolved()):
-        raise UserError(
-            f"{directory.path}: holds a run of another job; use another --output, or --fresh to start over\n"
-            + "\n".join(f"  {line}" for line in differing)
-        )
-    if directory.finished:
-        return f"{directory.path}: this run is finished, its result is {directory.result}; --fresh runs it again"
-    return f"{directory.path}: holds this run unfinished and without a checkpoint; it starts from the beginning"
-
-
-def begin(directory: RunDirectory, job: Job, fresh: bool) -> str | None:
-    """Make the run directory; returns where an earlier one went."""
-    aside = directory.set_aside() if fresh else None
-    directory.begin(job.toml())
-    return None if aside is None else str(aside)
 
 
 def describe(problem: Problem, ranks: Ranks) -> str:

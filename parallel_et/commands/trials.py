@@ -11,9 +11,8 @@ from parallel_et.commands import Parser
 from parallel_et.errors import UserError
 from parallel_et.job import Job, read_job
 from parallel_et.measure import recovery
-from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks, split
-from parallel_et.run import run
+from parallel_et.run import Training
 from parallel_et.setup import open_source, set_up
 
 
@@ -74,9 +73,10 @@ def trial(job: Job, path: str, seed: int, ranks: Ranks) -> Trial:
     truth = source.truth()
     if "W" not in truth:
         raise UserError(f"{path}: data.source: expected a generator that knows its causes, found {job.data.source}")
-    problem, params, _ = set_up(job, source, ranks)
-    result = run(job, problem, params, ranks, truth, {})
-    outcome = recovery(problem.model, problem.scheme, Params(**result.params), truth["W"])
+    problem, params, fingerprint = set_up(job, source, ranks)
+    training = Training(job, problem, params, ranks, truth, fingerprint)
+    training.run()
+    outcome = recovery(problem.model, problem.scheme, training.at.params, truth["W"])
     return Trial(seed, len(outcome.found), int(outcome.found.sum()), outcome.mae.mean(), perf_counter() - begun)
 
 

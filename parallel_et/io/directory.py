@@ -1,21 +1,32 @@
-"""The run directory: job.toml, log.txt, result.h5."""
+"""The run directory: job.toml, log.txt, checkpoints, result.h5, and the lock of the job that works on it."""
 
 import os
+import re
+import sys
 import time
 import tomllib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from parallel_et.errors import UserError
+from parallel_et.io.checkpoints import Checkpoints
+from parallel_et.io.lock import Lock
 from parallel_et.io.result import Result
+from parallel_et.io.whole import write_whole
 
 
 class RunDirectory:
-    """The directory of one run; only the root writes to it."""
+    """The directory of one run; only the root writes to it, and only while it holds it."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
-        self.job, self.log, self.result = (self.path / name for name in ("job.toml", "log.txt", "result.h5"))
+        names = ("job.toml", "log.txt", "result.h5", "stop")
+        self.job, self.log, self.result, self.stop = (self.path / name for name in names)
+        self.checkpoints = Checkpoints(self.path / "checkpoints")
+        self._lock: Lock | None = None
+        self._full = False
 
     def stored_job(self) -> dict[str, Any] | None:
         """The resolved job of the run that is there, if one is."""
@@ -36,18 +47,38 @@ class RunDirectory:
             raise UserError(f"{self.path}: expected a directory, found a file {there}")
         if not os.access(there, os.W_OK | os.X_OK):
             raise UserError(f"{self.path}: expected a directory to write to, found {there} read-only")
-        if self.path.is_dir() and not self.job.exists() and any(self.path.iterdir()):
-            raise UserError(f"{self.path}: expected an empty directory or one of a run, found other files")
+        if self.path.is_dir() and not self.job.exists():
+            others = [item.name for item in self.path.iterdir() if not item.name.startswith(("lock", "stop"))]
+            if others:
+                raise UserError(f"{self.path}: expected an empty directory or one of a run, found other files")
 
-    def check_free(self) -> None:
-        """Refuse a place that holds a run already."""
-        if self.job.exists():
-            raise UserError(f"{self.path}: expected no run there yet, found one")
+    def hold(self, say: Callable[[str], None]) -> None:
+        """Make the directory if need be, and keep other jobs out of it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{self.path}: expected a directory to write to, found {error.strerror}") from None
+        self._lock = Lock(self.path / "lock", say)
+        self._lock.take()
+
+    def check_held(self) -> None:
+        """End a job that another one took for dead and put out."""
+        if self._lock is None or not self._lock.mine():
+            raise RuntimeError(f"{self.path}: the lock is gone: another job works on this run now")
+
+    def release(self) -> None:
+        """Let other jobs in; a directory in which nothing has begun goes away."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+        with suppress(OSError):
+            self.path.rmdir()
 
     def set_aside(self) -> Path | None:
         """Move what is there out of the way; returns where it went."""
-        if not self.path.exists():
+        if not self.job.exists():
             return None
+        self.release()
         number = 1
         here = self.path.resolve()
         while (aside := here.with_name(f"{here.name}.old-{number}")).exists():
@@ -58,21 +89,46 @@ class RunDirectory:
             raise UserError(f"{self.path}: expected a directory that can be moved aside, found {error}") from None
         return self.path.with_name(aside.name) if self.path.name else aside
 
-    def begin(self, job: str) -> None:
-        """Make the directory and store the resolved job."""
+    def begin(self, job: str, done: int) -> None:
+        """Store the resolved job, of which so many iterations are done, and make the log and the files agree with it.
+
+        The log loses its lines of later iterations, which are to be done again; an earlier result, of a run that is to
+        go on, keeps its iterations in its name.
+        """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            beside = self.job.with_name("job.toml.part")
-            beside.write_text(job)
-            beside.replace(self.job)
+            self.stop.unlink(missing_ok=True)
+            if self.result.exists():
+                self.result.replace(self.result.with_name(f"result-{done:06d}.h5"))
+            if self.log.exists():
+                lines = self.log.read_text().splitlines(keepends=True)
+                write_whole(self.log, "".join(line for line in lines if iteration(line) <= done).encode())
+            write_whole(self.job, job.encode())
         except OSError as error:
             raise UserError(f"{self.path}: expected a directory to write to, found {error.strerror}") from None
 
     def note(self, line: str) -> None:
-        """Append a line to the log."""
-        with self.log.open("a") as file:
-            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+        """Append a line to the log; a disk that is full is no reason to end a run."""
+        try:
+            with self.log.open("a") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+            self._full = False
+        except OSError as error:
+            if not self._full:
+                print(f"warning: {self.log}: {error.strerror}; lines are missing there", file=sys.stderr, flush=True)
+            self._full = True
 
     def finish(self, result: Result) -> None:
         """Store the result."""
-        result.save(self.result)
+        try:
+            write_whole(self.result, result.image())
+        except OSError as error:
+            raise UserError(
+                f"{self.result}: expected room to write the result, found {error.strerror}; "
+                "the same command goes on from the last checkpoint"
+            ) from None
+
+
+def iteration(line: str) -> int:
+    """The number of the iteration that a line of the log tells of; 0 if it is about something else."""
+    found = re.match(r"\S+ \S+  iteration (\d+)", line)
+    return int(found[1]) if found else 0

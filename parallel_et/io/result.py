@@ -1,7 +1,6 @@
 """The outcome of a run as one HDF5 file that anything can read: no pickles, one dataset a parameter."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,9 @@ import numpy as np
 
 from parallel_et.errors import UserError
 from parallel_et.io.files import open_hdf5
+from parallel_et.io.whole import hdf5_image
+
+GROUPS = ("params", "history", "snapshots", "truth")
 
 
 @dataclass(frozen=True)
@@ -37,21 +39,9 @@ class Result:
         """The generative fields, (D, H)."""
         return self.params["W"]
 
-    def save(self, path: Path) -> None:
-        """Write the file beside, flush it to the disk, then give it its name: it is there as a whole or not at all."""
-        beside = path.with_name(path.name + ".part")
-        with h5py.File(beside, "w") as file:
-            for group in ("params", "history", "snapshots", "truth"):
-                _write(file, group, getattr(self, group))
-            file.attrs.update(self.about)
-        with open(beside, "rb+") as raw:
-            os.fsync(raw.fileno())
-        beside.replace(path)
-
-
-def _write(file: h5py.File, group: str, arrays: Mapping[str, np.ndarray]) -> None:
-    for name, array in arrays.items():
-        file[f"{group}/{name}"] = array
+    def image(self) -> bytes:
+        """As an HDF5 file."""
+        return hdf5_image({group: getattr(self, group) for group in GROUPS}, self.about)
 
 
 def load(place: str | os.PathLike[str]) -> Result:
@@ -61,13 +51,18 @@ def load(place: str | os.PathLike[str]) -> Result:
     with open_hdf5(str(path)) as file:
         if "params" not in file:
             raise UserError(f"{path}: expected the result of a run, found no group /params")
-        groups: dict[str, dict[str, np.ndarray]] = {}
-        for group in ("params", "history", "snapshots", "truth"):
-            arrays = groups.setdefault(group, {})
-            if group in file:
-                file[group].visititems(
-                    lambda name, item, into=arrays: (
-                        into.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
-                    )
+        return read_result(file)
+
+
+def read_result(file: h5py.File) -> Result:
+    """The result that an open HDF5 file holds."""
+    groups: dict[str, dict[str, np.ndarray]] = {}
+    for group in GROUPS:
+        arrays = groups.setdefault(group, {})
+        if group in file:
+            file[group].visititems(
+                lambda name, item, into=arrays: (
+                    into.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
                 )
-        return Result(**groups, about=dict(file.attrs))
+            )
+    return Result(**groups, about=dict(file.attrs))

@@ -59,6 +59,10 @@ class Ranks:
         """The largest ``value`` of all ranks."""
         return self.comm.allreduce(value, MPI.MAX)
 
+    def either(self, flags: int) -> int:
+        """The flags, bits of an integer, that any rank has."""
+        return self.comm.allreduce(flags, MPI.BOR) if self.size > 1 else flags
+
     def count_before(self, value: int) -> int:
         """Sum of ``value`` over the ranks before this one."""
         before = self.comm.exscan(value)

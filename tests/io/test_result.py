@@ -1,9 +1,12 @@
+import resource
+
 import h5py
 import numpy as np
 import pytest
 
 from parallel_et.errors import UserError
 from parallel_et.io.result import Result, load
+from parallel_et.io.whole import write_whole
 
 
 def result():
@@ -17,7 +20,7 @@ def result():
 
 
 def test_a_result_reads_back_as_it_was_written(tmp_path):
-    result().save(tmp_path / "result.h5")
+    write_whole(tmp_path / "result.h5", result().image())
     for place in (tmp_path, tmp_path / "result.h5"):
         again = load(place)
         np.testing.assert_array_equal(again.W, result().W)
@@ -28,11 +31,16 @@ def test_a_result_reads_back_as_it_was_written(tmp_path):
 
 
 def test_a_result_is_there_as_a_whole_or_not_at_all(tmp_path):
-    result().save(tmp_path / "result.h5")
-    broken = Result({"W": np.array([object()])}, {})
-    with pytest.raises(TypeError):
-        broken.save(tmp_path / "result.h5")
+    write_whole(tmp_path / "result.h5", result().image())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # as on a disk that is full
+    try:
+        with pytest.raises(OSError):
+            write_whole(tmp_path / "result.h5", Result({"W": np.zeros((3, 2))}, {}).image())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     np.testing.assert_array_equal(load(tmp_path).W, result().W)
+    assert [path.name for path in tmp_path.iterdir()] == ["result.h5"]
 
 
 def test_another_file_is_not_taken_for_a_result(tmp_path):

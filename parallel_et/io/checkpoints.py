@@ -1,0 +1,91 @@
+"""Checkpoints: the result so far, from which a run goes on; checksummed, whole or not there, the last few kept."""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+
+import h5py
+
+from parallel_et.errors import UserError
+from parallel_et.io.result import Result, read_result
+from parallel_et.io.whole import write_whole
+
+MARK = b"\nparallel_et checkpoint sha256 "
+"""Stands behind the HDF5 data, which HDF5 does not mind, and before their checksum."""
+
+
+class Checkpoints:
+    """The checkpoints in one directory, named by the number of iterations done.
+
+    The directory is made with the first of them: where it is, the run has had one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __bool__(self) -> bool:
+        return self.path.is_dir()
+
+    def names(self) -> list[Path]:
+        """All checkpoint files, the newest first."""
+        found = self.path.glob("*.h5") if self else ()
+        return sorted((path for path in found if re.fullmatch(r"\d{6,}", path.stem)), key=number, reverse=True)
+
+    def save(self, iterations: int, result: Result, keep: int) -> Path:
+        """Write one and remove those before the last ``keep``; OSError if there is no room, and all others stand."""
+        path = self.path / f"{iterations:06d}.h5"
+        image = result.image()
+        self.path.mkdir(exist_ok=True)
+        write_whole(path, image, MARK, sha256(image).hexdigest().encode())
+        for old in self.names()[keep:]:
+            with suppress(OSError):
+                old.unlink()
+        return path
+
+    def newest(self, foreign: Callable[[Result], str | None], warn: Callable[[str], None]) -> tuple[Path, Result]:
+        """The newest checkpoint that is sound; others are put aside with a warning, none at all is an error.
+
+        Parameters
+        ----------
+        foreign : says why a checkpoint is not one of this run, or None
+        """
+        for path in self.names():
+            try:
+                result = read(path)
+                why = foreign(result)
+            except (OSError, ValueError, KeyError) as error:
+                why = str(error)
+            if why is None:
+                return path, result
+            aside = path.with_name(f"{path.name}.unusable")
+            with suppress(OSError):
+                path.replace(aside)
+            warn(f"warning: {path}: {why}; it is passed over and kept as {aside.name}")
+        raise UserError(
+            f"{self.path}: expected a checkpoint to go on from, found none that is sound; --fresh starts over"
+        )
+
+    def tidy(self) -> None:
+        """Remove what a killed run has left half written; only who holds the run directory may do this."""
+        for part in self.path.glob("*.part"):
+            part.unlink()
+
+
+def number(path: Path) -> int:
+    """Iterations done, from the name."""
+    return int(path.stem)
+
+
+def read(path: Path) -> Result:
+    """A checkpoint, verified; ValueError that says what is wrong with it."""
+    content = path.read_bytes()
+    image, mark, checksum = content.rpartition(MARK)
+    if not mark:
+        raise ValueError("expected a checkpoint, found a file that is cut off or something else")
+    if sha256(image).hexdigest().encode() != checksum:
+        raise ValueError("expected a checkpoint, found a damaged one: its checksum is wrong")
+    with h5py.File(BytesIO(image)) as file:
+        return read_result(file)

@@ -1,0 +1,51 @@
+"""Files that are there as a whole or not at all, also after a crash of the machine."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+
+def write_whole(path: Path, *parts: bytes) -> None:
+    """Write a file beside, flush it to the disk, then give it its name; OSError if that fails, and no trace of it."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        with open(beside, "wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink()
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Flush the names in a directory to the disk, where the system can."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def hdf5_image(groups: Mapping[str, Mapping[str, np.ndarray]], about: Mapping[str, Any]) -> bytes:
+    """An HDF5 file as bytes: one dataset an array, ``about`` as attributes of the root.
+
+    Made in memory, so that a disk that is full fails a plain write and not the HDF5 library.
+    """
+    with h5py.File("image", "w", driver="core", backing_store=False) as file:
+        for group, arrays in groups.items():
+            for name, array in arrays.items():
+                file[f"{group}/{name}"] = array
+        file.attrs.update(about)
+        file.flush()
+        return file.id.get_file_image()

@@ -1,0 +1,173 @@
+"""A run that cannot be lost: what is in its directory, where to go on, checkpoints, and stopping well."""
+
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from parallel_et.errors import UserError
+from parallel_et.io.directory import RunDirectory
+from parallel_et.io.result import Result, load
+from parallel_et.job import HARMLESS, Job, differing_keys
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.schema import duration
+from parallel_et.stopping import Stopping, Wish
+
+if TYPE_CHECKING:
+    from parallel_et.run import Training
+
+COST = 0.01
+"""Share of the time that checkpoints by the clock may take at most; where writing is slow they get rarer."""
+
+
+class Keeper:
+    """Keeps a run in its directory.
+
+    First ``look`` at what is there, then, with a training, go on from it within ``keeping``.
+
+    Parameters
+    ----------
+    allowed : keys in which the run that is there may differ
+    fresh : start over, whatever is there
+    stopping : when to stop before the end
+    say : how the root tells of it
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        job: Job,
+        ranks: Ranks,
+        allowed: Iterable[str] = (),
+        fresh: bool = False,
+        stopping: Stopping | None = None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.directory, self.job, self.ranks, self.allowed = directory, job, ranks, tuple(allowed)
+        self.fresh, self.stopping, self.say = fresh, stopping, say
+        self.every = job.run.checkpoint.every
+        self.seconds = duration(self.every) if isinstance(self.every, str) else 0.0
+        self.longest = self.cost = 0.0
+        self.stopped = Wish.NONE
+
+    def look(self) -> None:
+        """Refuse, on the root, a place that is none for this run: not a directory, or the run of another job."""
+        self.directory.check_place()
+        if self.fresh or (stored := self.directory.stored_job()) is None:
+            return
+        if differing := differing_keys(stored, self.job.resolved(), self.allowed):
+            may = [key for key in HARMLESS if any(line.startswith(key) for line in differing)]
+            harmless = all(line.startswith(HARMLESS) for line in differing)
+            go_on = f", or go on all the same with {' '.join(f'--allow {key}' for key in may)}" if harmless else ""
+            raise UserError(
+                f"{self.directory.path}: holds a run of another job; use another --output, or --fresh to start over"
+                + "\n".join([go_on, *(f"  {line}" for line in differing)])
+            )
+
+    @contextmanager
+    def keeping(self, training: "Training") -> Iterator[None]:
+        """Hold the directory, and put the training where the run that is there stands."""
+        self.training = training
+        try:
+            self.ranks.from_root(self._take)
+            self._resume()
+            self.last = self.written = time.monotonic()
+            self.written_at = training.at.iteration
+            yield
+        finally:
+            if self.ranks.is_root:
+                self.directory.release()
+
+    def _take(self) -> None:
+        self.directory.hold(self.say)
+        if self.fresh and (aside := self.directory.set_aside()) is not None:
+            self.directory.hold(self.say)
+            self.say(f"what was there is kept in {aside}")
+
+    def _resume(self) -> None:
+        earlier: Result | None = None
+
+        def find() -> tuple[str, str] | None:
+            nonlocal earlier
+            name, earlier = self._newest()
+            return None if earlier is None else (name, earlier.about["data fingerprint"])
+
+        found = self.ranks.from_root(find)
+        if found is None:
+            return
+        name, fingerprint = found
+        here = self.training.about["data fingerprint"]
+        if fingerprint != here:
+            raise UserError(
+                f"{self.directory.path}: expected the data of the run that is there (fingerprint {fingerprint}), "
+                f"found other data ({here}); use another --output, or --fresh to start over"
+            )
+        self.training.resume(earlier)
+        if not self.finished:
+            self.say(f"{self.directory.path}: goes on from {name}, after {self.training.at.iteration} iterations")
+
+    def _newest(self) -> tuple[str, Result | None]:
+        directory = self.directory
+        if directory.finished:
+            return directory.result.name, load(directory.result)
+        if directory.checkpoints:
+            directory.checkpoints.tidy()
+            path, earlier = directory.checkpoints.newest(self._foreign, self.say)
+            return path.name, earlier
+        if directory.stored_job() is not None:
+            self.say(f"{directory.path}: holds this run, but not yet a checkpoint; it starts from the beginning")
+        return "", None
+
+    def _foreign(self, found: Result) -> str | None:
+        keys = differing_keys(tomllib.loads(found.about["job"]), self.job.resolved(), HARMLESS)
+        return f"expected a checkpoint of this job, found one of another ({keys[0]})" if keys else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run that is there has come to its end, also as the job is now."""
+        return self.training.ended and self.ranks.from_root(lambda: self.directory.finished)
+
+    def begin(self) -> None:
+        """Make the files agree with where the training stands; it goes on from there."""
+        self.ranks.from_root(lambda: self.directory.begin(self.job.toml(), self.training.at.iteration))
+
+    def run(self, watch: Any = None) -> bool:
+        """Train to the end, or until it is time to stop; returns whether the result is there."""
+        self.training.run(watch, self._after)
+        self._save()
+        if self.training.ended:
+            self.ranks.from_root(lambda: self.directory.finish(self.training.result()))
+        return self.training.ended
+
+    def _after(self) -> bool:
+        """Called after every iteration: checkpoint, and whether to stop, as all ranks together wish."""
+        now = time.monotonic()
+        self.longest = max(now - self.last, 0.9 * self.longest)
+        wish = Wish.CHECKPOINT if self.ranks.is_root and self._due(now) else Wish.NONE
+        if self.stopping is not None:
+            wish |= self.stopping.wish(1.2 * self.longest + 2 * self.cost)
+        wish = Wish(self.ranks.either(wish))
+        if wish & Wish.CHECKPOINT:
+            self._save()
+        self.stopped = wish & Wish.STOP
+        self.last = time.monotonic()
+        return bool(self.stopped)
+
+    def _due(self, now: float) -> bool:
+        if isinstance(self.every, int):
+            return self.training.at.iteration % self.every == 0
+        return now - self.written >= max(self.seconds, self.cost / COST)
+
+    def _save(self) -> None:
+        """Write a checkpoint, if there is none of this iteration yet; where that fails the run goes on."""
+        begun, done = time.monotonic(), self.training.at.iteration
+        if self.ranks.is_root and done != self.written_at:
+            self.directory.check_held()
+            try:
+                self.directory.checkpoints.save(done, self.training.result(), self.job.run.checkpoint.keep)
+                self.written_at = done
+            except OSError as error:
+                self.say(f"warning: no checkpoint of iteration {done} ({error.strerror}); the run goes on without it")
+        self.written = time.monotonic()
+        self.cost = self.written - begun
