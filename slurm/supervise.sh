@@ -28,8 +28,9 @@ run_directory() {
 }
 
 newest_checkpoint() {
-    local found=("$1"/checkpoints/[0-9]*.h5) # sorted by name, and that is by iteration
-    [[ -e ${found[-1]} ]] && basename "${found[-1]}" || echo none
+    local newest
+    newest=$(ls "$1/checkpoints" 2>/dev/null | grep -E "^[0-9]+[.]h5$" | sort -n | tail -n 1)
+    echo "${newest:-none}"
 }
 
 # Count the starts of this job since the newest checkpoint was made, also those after a dead node or a requeue by others.
@@ -82,7 +83,7 @@ supervise() {
     # In the background, because the shell takes a signal only while it waits.
     "${LAUNCH[@]}" "$PYTHON" -m parallel_et.train "$@" &
     child=$!
-    trap 'asked=yes; kill -USR1 $child 2>/dev/null' USR1
+    trap 'asked=yes; say "the time is nearly over"; kill -USR1 $child 2>/dev/null' USR1
     trap ended_by_slurm TERM
     while kill -0 $child 2>/dev/null; do # a signal ends the waiting, too
         wait $child

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -9,7 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from launch import CLEAN
 
 CONFIGURATION = """
@@ -20,8 +20,8 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CryptoType=crypto/munge
-# a requeued job waits for twice this time
-AuthInfo=cred_expire=2,socket={place}/munge.socket
+# a requeued job waits for twice this time, of which 5 is the least that Slurm takes
+AuthInfo=cred_expire=5,socket={place}/munge.socket
 MpiDefault=pmi2
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -131,6 +131,34 @@ class Cluster:
         """``sbatch args``; returns the number of the job."""
         return self.ask("sbatch", "--parsable", *args, cwd=cwd, **env)
 
+    def ranks(self, job: str) -> list[int]:
+        """Process ids of the ranks of a job."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                environment = (entry / "environ").read_bytes().split(b"\0")
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            mine = {f"SLURM_JOB_ID={job}".encode(), f"SLURM_CONF={self.env['SLURM_CONF']}".encode()} <= {*environment}
+            if mine and b"parallel_et.train" in words and any(e.startswith(b"PMI_RANK=") for e in environment):
+                found.append(int(entry.name))
+        return found
+
+    def freeze(self, job: str, run: Path, ranks: int, log: Path) -> None:
+        """Wait for a job's first checkpoint, then make it very slow: its ranks sleep until Slurm or we wake them."""
+        self.wait(lambda: any(run.glob("checkpoints/*.h5")), f"a checkpoint in {run}", 120, log, 0.02)
+        pids = self.ranks(job)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        assert len(pids) == ranks
+        assert not (run / "result.h5").exists(), "the job is too short for this machine"
+
+    def thaw(self, job: str) -> None:
+        """Wake the ranks of a job."""
+        for pid in self.ranks(job):
+            os.kill(pid, signal.SIGCONT)
+
     def field(self, job: str, name: str) -> str:
         """A field of ``scontrol show job``."""
         shown = self.ask("scontrol", "show", "job", "-o", job)
@@ -143,28 +171,17 @@ class Cluster:
         code = int(self.field(job, "ExitCode").partition(":")[0])
         return self.field(job, "JobState"), code, log.read_text() if log.exists() else ""
 
-    def wait(self, true: Callable[[], object], what: str, seconds: float = 20, log: Path | None = None) -> None:
+    def wait(
+        self, true: Callable[[], object], what: str, seconds: float = 20, log: Path | None = None, pause: float = 0.2
+    ) -> None:
         deadline = time.monotonic() + seconds
         while not true():
             if time.monotonic() > deadline:
                 said = log.read_text() if log is not None and log.exists() else ""
                 queue = self.ask("squeue", check=False)
                 raise AssertionError(f"expected {what} within {seconds} s\n{queue}\n{said}\n{self._logs()}")
-            time.sleep(0.2)
+            time.sleep(pause)
 
     def _logs(self) -> str:
         logs = [self.place / name for name in ("daemons.log", "slurmctld.log")]
         return "\n".join(f"{log.name}:\n{log.read_text()[-2000:]}" for log in logs if log.exists())
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """The cluster, up for the tests of one module."""
-    if reason := missing():
-        pytest.skip(reason)
-    it = Cluster(tmp_path_factory.mktemp("slurm"))
-    try:
-        it.start()
-        yield it
-    finally:
-        it.stop()
