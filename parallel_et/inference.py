@@ -81,6 +81,13 @@ class Inference:
             scheme = self._raise(scheme) if len(rows) else None
         return found
 
+    def full(self, found: dict[str, np.ndarray]) -> int:
+        """How many MAP states of a block have as many causes as could be considered, though there are more."""
+        if "map" not in found:
+            return 0
+        gamma = found["map_gamma"]
+        return int(((found["map"].sum(1) == gamma) & (gamma < self.model.H)).sum())
+
     def _note(self, posterior: Posterior, rows: np.ndarray, found: dict[str, np.ndarray]) -> None:
         """Write down what the job's own H' and gamma give for some rows of a block."""
         if "evidence" in found:

@@ -1,6 +1,7 @@
 """From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from parallel_et import models, posterior
 from parallel_et.data import generators
 from parallel_et.data.base import Source
 from parallel_et.data.stream import rows_of
+from parallel_et.demand import count_statistics
 from parallel_et.em import Problem
 from parallel_et.errors import UserError
 from parallel_et.io.files import FileRows, read_array
@@ -44,13 +46,17 @@ def open_source(job: Job) -> Source:
     return source
 
 
+def size_up(job: Job, source: Source) -> tuple[models.Model, Any, int]:
+    """The model, the scheme and the points a block, for which no data need to be read."""
+    scheme = posterior.known()[job.inference.scheme](job.inference, job.model.causes)
+    model = models.known()[job.model.name](job.model, source.dims)
+    size = block_size(source.points, model.nanoseconds(len(scheme.states)), count_statistics(model))
+    return model, scheme, size
+
+
 def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str]:
     """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
-    model_kind, scheme_kind = models.known()[job.model.name], posterior.known()[job.inference.scheme]
-    scheme = scheme_kind(job.inference, job.model.causes)
-    model = model_kind(job.model, source.dims)
-    statistics = sum(int(np.prod(shape)) for shape in model.statistics_like(model.stages[0]).values())
-    size = block_size(source.points, model.nanoseconds(len(scheme.states)), statistics)
+    model, scheme, size = size_up(job, source)
     with ranks.together():
         shard = Shard.of(source.points, size, ranks.rank, ranks.size)
         rows = rows_of(source, shard, job.data.memory, job.run.threads)
@@ -96,21 +102,25 @@ class Survey:
 
 
 def survey(rows: Rows, shard: Shard, source: Source) -> Survey:
-    """Look at all rows once; every value must be a number whose square is one too."""
-    limit = min(LARGEST, float(np.finfo(rows.dtype).max))
+    """Look at all rows once."""
     largest, sums, digest = 0.0, [], np.zeros(1, np.uint64)
     for block in shard.blocks():
         Y = np.ascontiguousarray(rows[block][:, : source.dims], np.float64)
-        magnitude = np.abs(Y)
-        most = float(magnitude.max())
-        if not most <= limit:  # true for NaN too
-            row, column = np.argwhere(~(magnitude <= limit))[0]
-            place = f"{source.name}: row {shard.first + block.start + row}"
-            raise UserError(f"{place}: expected numbers below {LARGEST:g}, found {Y[row, column]} in column {column}")
-        largest = max(largest, most)
+        largest = max(largest, largest_of(Y, shard.first + block.start, source.name))
         sums.append((Y.sum(), (Y * Y).sum(), (Y < 0).sum()))
         digest += fixed.digest(Y.view(np.uint64), shard.first + block.start)
     return Survey(largest, np.array(sums, np.float64), digest)
+
+
+def largest_of(Y: np.ndarray, first: int, name: str) -> float:
+    """The largest magnitude in a block of rows; every value must be a number whose square is one too."""
+    magnitude = np.abs(Y)
+    most = float(magnitude.max(initial=0.0))
+    if not most <= LARGEST:  # true for NaN too
+        row, column = np.argwhere(~(magnitude <= LARGEST))[0]
+        place = f"{name}: row {first + row}"
+        raise UserError(f"{place}: expected numbers below {LARGEST:g}, found {Y[row, column]} in column {column}")
+    return most
 
 
 def summarise(found: Survey, shard: Shard, dims: int, ranks: Ranks) -> Summary:

@@ -15,14 +15,14 @@ from parallel_et.errors import UserError
 from parallel_et.inference import WHAT, Inference
 from parallel_et.io.directory import RunDirectory
 from parallel_et.io.files import FileRows
-from parallel_et.io.output import Output, Table
+from parallel_et.io.output import Output, Table, discard
 from parallel_et.io.result import Result
 from parallel_et.job import Job, check_job
 from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.team import Team
 from parallel_et.progress import Reporter
-from parallel_et.setup import block_of, check_rows, model_of, open_source, scheme_of
+from parallel_et.setup import largest_of, open_source, size_up
 from parallel_et.stopping import Stopping, Wish
 
 PIECE = 1 << 25
@@ -83,40 +83,37 @@ def trained(place: str, ranks: Ranks, report: Reporter) -> tuple[Job, Params]:
 
 
 def infer(
-    ranks: Ranks, args: argparse.Namespace, job: Job, params: Params, source: Source, stopping: Stopping, report: Reporter
+    ranks: Ranks,
+    args: argparse.Namespace,
+    job: Job,
+    params: Params,
+    source: Source,
+    stopping: Stopping,
+    report: Reporter,
 ) -> int:
     """Infer what was asked for, piece by piece; returns the exit code."""
-    model, scheme = model_of(job, source.dims), scheme_of(job)
+    model, scheme, block = size_up(job, source)
     inference = Inference(model, scheme, params, args.what)
     tables = {name: Table(shape, kind) for name, (shape, kind) in inference.tables(source.points).items()}
-    about = {
-        "data": source.name,
-        "job": job.toml(),
-        "params sha256": sha256(b"".join(np.asarray(v).tobytes() for v in vars(params).values())).hexdigest(),
-    }
-    path = Path(args.output)
-    if ranks.from_root(path.exists) and not args.fresh:
-        raise UserError(f"{path}: expected a file that is not there yet, found one; --fresh writes it anew")
-    output = Output(path, tables, ranks, about, fresh=args.fresh)
-    block, team = block_of(model, scheme, source.points), Team(job.run.threads)
-    row = sum(int(np.prod(table.shape[1:])) * np.dtype(table.dtype).itemsize for table in tables.values())
-    size = block * max(1, PIECE // (block * max(1, row)))
-    todo = list(pieces(source.points, size, output.written))
+    output = open_output(Path(args.output), tables, ranks, about(job, params, source), args.fresh)
+    row = sum(table.row_bytes for table in tables.values())
+    todo = list(pieces(source.points, block * max(1, PIECE // (block * row)), output.written))
     done = source.points - sum(last - first for first, last in todo)
     report.say(
         f"{source.points} points of {source.dims} dimensions, on {ranks.size} rank{'s' if ranks.size > 1 else ''}, "
-        f"written by way of {output.way}" + (f"; {done} of them are there already" if done else "")
+        f"written by way of {output.way}" + (f"; {done} points are there already" if done else "")
     )
     report.begin(source.points, done)
     mine = todo[len(todo) * ranks.rank // ranks.size : len(todo) * (ranks.rank + 1) // ranks.size]
-    longest, full = 0.0, 0
+    team, longest, full = Team(job.run.threads), 0.0, 0
     for turn in range(-(-len(todo) // ranks.size)):
-        begun = time.monotonic()
+        begun, rows = time.monotonic(), 0
         with ranks.together():
             if turn < len(mine):
+                rows = mine[turn][1] - mine[turn][0]
                 full += one_piece(inference, source, team, block, *mine[turn], output)
         longest = max(longest, time.monotonic() - begun)
-        done += ranks.total(0 if turn >= len(mine) else mine[turn][1] - mine[turn][0])
+        done += ranks.total(rows)
         report.step(done, f"{done} of {source.points} points")
         if done < source.points and (wish := Wish(ranks.either(stopping.wish(1.2 * longest)))):
             output.abandon()
@@ -125,8 +122,27 @@ def infer(
     output.close()
     if full := ranks.total(full):
         report.say(f"{full} points have a MAP state as full as could be considered: more of their causes may be active")
-    report.say(f"result: {path}")
+    report.say(f"result: {args.output}")
     return 0
+
+
+def about(job: Job, params: Params, source: Source) -> dict[str, str]:
+    """What an output is of; a part of the same can be continued."""
+    digest = sha256(b"".join(np.asarray(value).tobytes() for value in vars(params).values())).hexdigest()
+    return {"data": source.name, "job": job.toml(), "params sha256": digest}
+
+
+def open_output(path: Path, tables: dict[str, Table], ranks: Ranks, what: dict[str, str], fresh: bool) -> Output:
+    """The file to write, or what there is of it; all ranks call this together."""
+
+    def look() -> None:
+        if fresh:
+            discard(path)
+        elif path.exists():
+            raise UserError(f"{path}: expected a name that is not taken, found a file; --fresh writes it anew")
+
+    ranks.from_root(look)
+    return Output(path, tables, ranks, what)
 
 
 def pieces(points: int, size: int, written: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -142,13 +158,16 @@ def one_piece(
 ) -> int:
     """Infer and write some rows; returns how many MAP states are full."""
     rows = source.read(first, last)
-    check_rows(rows[:, : source.dims], first, source.name)
     found = {name: np.empty(shape, kind) for name, (shape, kind) in inference.tables(len(rows)).items()}
 
     def work(part: slice, thread: int) -> None:
+        largest_of(rows[part, : source.dims], first + part.start, source.name)
         for name, values in inference.block(rows[part], first + part.start).items():
             found[name][part] = values
 
     team.share((slice(start, min(start + block, len(rows))) for start in range(0, len(rows), block)), work)
-    output.write(first, found)
+    try:
+        output.write(first, found)
+    except OSError as error:
+        raise UserError(f"{output.path}: expected room to write, found {error.strerror}") from None
     return inference.full(found)

@@ -4,13 +4,13 @@ import argparse
 from collections.abc import Sequence
 
 from parallel_et.commands import STOPPED, Parser
+from parallel_et.demand import demand
 from parallel_et.em import Problem
 from parallel_et.io.directory import RunDirectory
 from parallel_et.job import HARMLESS, Job, read_job
 from parallel_et.keeper import Keeper
 from parallel_et.measure import recovery
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.posterior.memory import ROOM
 from parallel_et.progress import Reporter
 from parallel_et.run import Training
 from parallel_et.schema import in_bytes, readable
@@ -60,7 +60,7 @@ def train(ranks: Ranks, args: argparse.Namespace, job: Job, directory: RunDirect
         source = open_source(job)
     problem, params, fingerprint = set_up(job, source, ranks)
     if args.dry_run:
-        report.say(f"{describe(problem, ranks)}\n{job.toml()}\n{expected_work(problem, ranks)}")
+        report.say(f"{describe(problem, ranks)}\n{job.toml()}\n{expected_work(problem, job, ranks)}")
         report.say(streaming(problem, job, ranks) or "a rank keeps all its rows in memory")
         report.say(f"the run would go to {directory.path}")
         return 0
@@ -130,16 +130,15 @@ def streaming(problem: Problem, job: Job, ranks: Ranks) -> str | None:
     )
 
 
-def expected_work(problem: Problem, ranks: Ranks) -> str:
+def expected_work(problem: Problem, job: Job, ranks: Ranks) -> str:
     """Memory and work of the rank that has most."""
-    blocks = -(-problem.shard.points // problem.shard.block)
-    most = min(problem.shard.points, problem.shard.block * -(-blocks // ranks.size))
-    data = ranks.max(problem.rows.nbytes) / 2**20
-    scratch = problem.shard.block * (len(problem.scheme.states) + 2 * problem.model.H + problem.model.D) * 8 / 2**20
-    statistics = 3 * problem.model.H * (problem.model.D + problem.model.H) * 8 / 2**20
-    kept = data / 5 + ROOM / 2**20
+    shard, rows = problem.shard, problem.rows
+    row = rows.shape[1] * rows.dtype.itemsize
+    most = demand(
+        problem.model, problem.scheme, shard.points, shard.block, row, ranks.size, problem.team.size, job.data.memory
+    )
     return (
-        f"a rank has at most {most} points in blocks of {problem.shard.block}: {data:.1f} MiB of data, "
-        f"{scratch + statistics:.1f} MiB to work in, up to {kept:.0f} MiB for posteriors, "
-        f"{most * len(problem.scheme.states):.3g} states an iteration"
+        f"a rank has at most {most.points} points in blocks of {shard.block}: {most.data / 2**20:.1f} MiB of data, "
+        f"{most.work / 2**20:.1f} MiB to work in, up to {most.posteriors / 2**20:.0f} MiB for posteriors, "
+        f"{most.states:.3g} states an iteration"
     )

@@ -32,12 +32,16 @@ class DataOptions(Section):
 
 
 class Source(ABC):
-    """Rows of a (points, dims) table, of which a rank reads its own; ``shape`` is a row's shape, for pictures."""
+    """Rows of a (points, dims) table, of which a rank reads its own; ``shape`` is a row's shape, for pictures.
+
+    ``dtype`` is what rows are read as: float32 or float64.
+    """
 
     points: int
     dims: int
     shape: tuple[int, ...]
     name = "data"
+    dtype: Any = np.float64
 
     @abstractmethod
     def read(self, first: int, last: int) -> np.ndarray:

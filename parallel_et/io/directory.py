@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from parallel_et.errors import UserError
-from parallel_et.io.checkpoints import Checkpoints
+from parallel_et.io.checkpoints import Checkpoints, read
 from parallel_et.io.lock import Lock
-from parallel_et.io.result import Result
+from parallel_et.io.result import Result, load
 from parallel_et.io.whole import write_whole
 
 
@@ -105,6 +105,15 @@ class RunDirectory:
             write_whole(self.job, job.encode())
         except OSError as error:
             raise UserError(f"{self.path}: expected a directory to write to, found {error.strerror}") from None
+
+    def latest(self) -> tuple[Result, str]:
+        """The result, or else what the newest sound checkpoint has, and its name; nothing is touched."""
+        if self.finished:
+            return load(self.result), self.result.name
+        for path in self.checkpoints.names():
+            with suppress(OSError, ValueError):
+                return read(path), path.name
+        raise UserError(f"{self.path}: expected a run with a result or a checkpoint, found none")
 
     def note(self, line: str) -> None:
         """Append a line to the log; a disk that is full is no reason to end a run."""

@@ -67,7 +67,7 @@ class FileRows(Source):
         self.path, _, self.dataset = place.partition(":")
         with self._open() as table:
             self.points, self.dims, self.shape = table.points, table.dims, table.shape
-            self._dtype, self._stored, self._place = table.dtype, table.table.dtype, place_of(table.table)
+            self.dtype, self._stored, self._place = table.dtype, table.table.dtype, place_of(table.table)
             self._state = self._stat()
 
     @contextmanager
@@ -99,7 +99,7 @@ class FileRows(Source):
         if self._place is None:
             with self._open() as table:
                 return table.read(first, last)
-        rows = new_table(last - first, self.dims, self._dtype)
+        rows = new_table(last - first, self.dims, self.dtype)
         read_plain(self.path, self._place + first * self.dims * self._stored.itemsize, self._stored, rows, self.dims)
         return rows
 

@@ -17,10 +17,18 @@ from parallel_et.io.ways import WAYS, Direct, Mpio, Virtual, Writer, best_way, h
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shared_file import Farewell, keep
 
-__all__ = ["WAYS", "Output", "Table", "best_way", "read_rows"]
+__all__ = ["WAYS", "Output", "Table", "best_way", "discard", "read_rows"]
 
 SYNC = 5.0
 """Seconds between two flushes to the disk: about what a rank that is killed loses."""
+
+
+def discard(path: Path) -> None:
+    """Remove what an interrupted output to ``path`` has left."""
+    for end in (".part", ".part.new"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    for end in (".parts", ".part.journal"):
+        shutil.rmtree(path.with_name(path.name + end), ignore_errors=True)
 
 
 class Output:

@@ -26,6 +26,10 @@ except (ImportError, RuntimeError):
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+PLACES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Where launchers tell a process how many ranks there are and which it is, the innermost launcher first."""
+
 T = TypeVar("T")
 P = TypeVar("P", bound="DataclassInstance")
 
@@ -167,7 +171,23 @@ def split(ranks: Ranks, groups: int) -> tuple[Ranks, int]:
 
 def library_version() -> str:
     """The MPI library, in one line."""
-    return MPI.Get_library_version().strip("\0\n ").splitlines()[0].strip()
+    return " ".join(MPI.Get_library_version().strip("\0\n ").splitlines()[0].split())
+
+
+def check_start(size: int) -> None:
+    """Refuse to be one of many processes that each believe to be the only rank."""
+    told = next((int(os.environ[key]) for key in SIZES if os.environ.get(key, "").isdigit()), 1)
+    if size > 1 or told == 1:
+        return
+    if next((os.environ[key] for key in PLACES if key in os.environ), "0") == "0":  # one line, though each is a root
+        print(
+            f"start: expected {told} ranks, found {told} times rank 0 of 1: the launcher does not belong to the MPI "
+            f"library of mpi4py ({library_version()}); try srun --mpi=pmi2 or --mpi=pmix (srun --mpi=list shows what "
+            "there is), or the mpirun of that library",
+            file=sys.stderr,
+            flush=True,
+        )
+    sys.exit(2)
 
 
 def run_command(name: str, argv: Sequence[str] | None = None) -> NoReturn:
@@ -177,9 +197,11 @@ def run_command(name: str, argv: Sequence[str] | None = None) -> NoReturn:
     whole job at once with the message of the rank that failed; without this the other ranks would wait for ever.
     """
     ranks = Ranks()
+    check_start(ranks.size)
     try:
         command = ranks.import_in_turn(f"parallel_et.commands.{name}")
         code = command.main(ranks, sys.argv[1:] if argv is None else argv)
+        ranks.meet()  # launchers may end those that stay long after the first has left
     except UserError as mistake:
         if ranks.is_root:
             print(mistake, file=sys.stderr, flush=True)

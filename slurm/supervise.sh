@@ -1,0 +1,107 @@
+# Read by the batch scripts for training; not to be submitted itself.
+#
+#   supervise JOB.toml [more for train]
+#
+# runs "${LAUNCH[@]}" "$PYTHON" -m parallel_et.train with these arguments inside a batch job, and then:
+#   exit code 0    the run is finished: so is the job
+#   exit code 75   it stopped with a checkpoint: the job queues itself again (not with REQUEUE=no, nor after
+#                  scancel, nor while there is a file "stop" in the run directory)
+#   any other      the job ends with that code
+# After MAX_STALLS (3) starts of a job in a row without a newer checkpoint it gives up.
+
+say() {
+    echo "$(date '+%F %T')  job $SLURM_JOB_ID: $*" >&2
+}
+
+# The run directory, as train finds it.
+run_directory() {
+    local name=${1##*/} directory=
+    directory=runs/${name%.toml}
+    while (($#)); do
+        case $1 in
+            --output) directory=$2 ;;
+            --output=*) directory=${1#*=} ;;
+        esac
+        shift
+    done
+    echo "${directory%/}"
+}
+
+newest_checkpoint() {
+    local newest
+    newest=$(ls "$1/checkpoints" 2>/dev/null | grep -E "^[0-9]+[.]h5$" | sort -n | tail -n 1)
+    echo "${newest:-none}"
+}
+
+# Count the starts of this job since the newest checkpoint was made, also those after a dead node or a requeue by others.
+check_progress() {
+    local job= checkpoint= stalls=0 newest
+    newest=$(newest_checkpoint "$run")
+    [[ -e $run.restarts ]] && read -r job checkpoint stalls <"$run.restarts"
+    if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 && $job == "$SLURM_JOB_ID" && $checkpoint == "$newest" ]]; then
+        stalls=$((stalls + 1))
+    else
+        stalls=0
+    fi
+    mkdir -p "$(dirname "$run")" && echo "$SLURM_JOB_ID $newest $stalls" >"$run.restarts"
+    if ((stalls >= ${MAX_STALLS:-3})); then
+        say "gave up: $stalls starts in a row without a newer checkpoint in $run/checkpoints, the newest: $newest"
+        rm -f "$run.restarts"
+        exit 1
+    fi
+}
+
+requeue() {
+    if [[ ${REQUEUE:-yes} == no ]]; then
+        say "stopped with work left; the same command goes on"
+    elif scontrol requeue "$SLURM_JOB_ID"; then
+        say "stopped with work left and queued again"
+    else
+        say "stopped with work left, but cannot be queued again here; submit it again, or use chain.sh"
+    fi
+}
+
+# Slurm ends the job. Time over means that the notice was too short: go on from the last checkpoint. Whoever else ended it
+# (scancel, preemption, scontrol requeue) knows what is to come. The ranks have had the signal, a second would end them at once.
+ended_by_slurm() {
+    ended=yes
+    if [[ $(squeue -h -j "$SLURM_JOB_ID" -o %r) == TimeLimit ]]; then
+        requeue
+    fi
+}
+
+supervise() {
+    local code ends run child= ended= asked=
+    if [[ ${1:-} != *.toml ]]; then
+        echo "supervise: expected a job file and then arguments of train, found ${1:-nothing}" >&2
+        exit 2
+    fi
+    run=$(run_directory "$@")
+    check_progress
+    ends=$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$ends
+
+    # In the background, because the shell takes a signal only while it waits.
+    "${LAUNCH[@]}" "$PYTHON" -m parallel_et.train "$@" &
+    child=$!
+    trap 'asked=yes; say "the time is nearly over"; kill -USR1 $child 2>/dev/null' USR1
+    trap ended_by_slurm TERM
+    while kill -0 $child 2>/dev/null; do # a signal ends the waiting, too
+        wait $child
+    done
+    wait $child
+    code=$?
+    trap '' USR1 TERM
+
+    if [[ $code == 0 ]]; then
+        rm -f "$run.restarts"
+    elif [[ -n $ended ]]; then
+        say "ended by Slurm"
+    elif [[ $code == 75 && -e $run/stop ]]; then
+        say "stopped by $run/stop"
+    elif [[ $code == 75 || (-n $asked && $code -gt 128) ]]; then # above 128: asked to stop before it could listen
+        requeue
+    else
+        say "ended with exit code $code"
+    fi
+    exit $code
+}

@@ -1,0 +1,238 @@
+"""On a real Slurm of two nodes: whatever ends a job, the run goes on, and ends with the bits of one undisturbed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cluster import Cluster, missing
+from launch import CLEAN, MPIRUN, launch, train
+
+from parallel_et.library import load
+
+SCRIPTS = Path(__file__).parent.parent / "slurm"
+TRAIN = SCRIPTS / "train.sbatch"
+JOB = """
+[model]
+name = "linca"
+causes = 10
+pi = 0.2
+[data]
+source = "bars"
+points = 2000
+[inference]
+candidates = 5
+gamma = 3
+[anneal]
+iterations = 600
+temperature = [[0.1, 10.0], [0.8, 1.0]]
+noise.W = 0.05
+[run]
+checkpoint = { every = 20 }
+"""
+WHOLE = ("--nodes=2", "--ntasks-per-node=1", "--time=10", "--output=out.log")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A cluster of our own."""
+    if reason := missing():
+        pytest.skip(reason)
+    it = Cluster(tmp_path_factory.mktemp("slurm"))
+    try:
+        it.start()
+        yield it
+    finally:
+        it.stop()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The directory of a run of the job outside Slurm."""
+    place = with_job(tmp_path_factory.mktemp("undisturbed"))
+    done = train(1, "job.toml", "--quiet", cwd=place)
+    assert done.returncode == 0, done.stderr
+    return place / "runs/job"
+
+
+@pytest.fixture
+def place(tmp_path):
+    return with_job(tmp_path)
+
+
+def with_job(place):
+    (place / "job.toml").write_text(JOB)
+    return place
+
+
+@pytest.fixture(scope="module")
+def limited(cluster, tmp_path_factory):
+    """A job that comes near its time limit while other tests run."""
+    place = with_job(tmp_path_factory.mktemp("limited"))
+    options = ("--nodes=2", "--ntasks-per-node=2", "--time=1", "--signal=B:USR1@40", "--output=out.log")
+    job = cluster.submit(*options, TRAIN, "job.toml", cwd=place)
+    cluster.freeze(job, place / "runs/job", 4, place / "out.log")
+    return job, place
+
+
+@pytest.fixture(scope="module")
+def stuck(cluster, undisturbed, tmp_path_factory):
+    """A job that gets nowhere while other tests run: it has a second for each start, and no place for checkpoints."""
+    place = with_job(tmp_path_factory.mktemp("stuck"))
+    run = place / "runs/job"
+    run.mkdir(parents=True)
+    run.joinpath("job.toml").write_bytes((undisturbed / "job.toml").read_bytes())
+    run.joinpath("checkpoints").touch()
+    return cluster.submit(*WHOLE, TRAIN, "job.toml", "--max-time", "0:00:01", cwd=place, MAX_STALLS="2"), place
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_background(request):
+    """Start what takes its time before all else, where there is a cluster."""
+    if missing() is None:
+        request.getfixturevalue("limited")
+        request.getfixturevalue("stuck")
+
+
+def assert_same(run, undisturbed, said):
+    found, expected = load(str(run)), load(str(undisturbed))
+    np.testing.assert_array_equal(found.W, expected.W, err_msg=said)
+    assert found.history.keys() == expected.history.keys()
+    for name in expected.history:
+        if not name.startswith("seconds_"):
+            np.testing.assert_array_equal(found.history[name], expected.history[name], err_msg=f"{name}\n{said}")
+
+
+def test_a_job_survives_being_queued_again_by_others(cluster, undisturbed, place):
+    written = launch(
+        None, "-m", "parallel_et.slurm", "job.toml", "--nodes", 2, "--ntasks-per-node", 1, "--time", "10:00",
+        "--write", "job.sbatch", cwd=place
+    )  # fmt: skip
+    assert written.returncode == 0, written.stderr
+    job, log = cluster.submit("--output=out.log", "job.sbatch", cwd=place), place / "out.log"
+    cluster.freeze(job, place / "runs/job", 2, log)
+    cluster.ask("scontrol", "requeue", job)
+    state, code, said = cluster.end(job, 150, log)
+    assert (state, code) == ("COMPLETED", 0), said
+    assert "stopped by a signal" in said
+    assert "goes on from" in said
+    assert cluster.field(job, "Restarts") == "1"
+    assert_same(place / "runs/job", undisturbed, said)
+    assert not (place / "runs/job.restarts").exists()
+
+
+def test_a_cancelled_job_is_not_queued_again_and_goes_on_when_submitted_again(cluster, undisturbed, place):
+    log = place / "out.log"
+    job = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place)
+    cluster.freeze(job, place / "runs/job", 2, log)
+    cluster.ask("scancel", job)
+    state, _, said = cluster.end(job, 60, log)
+    assert state == "CANCELLED", said
+    assert "stopped by a signal" in said
+    assert "queued again" not in said
+    again = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place)
+    state, code, said = cluster.end(again, 120, log)
+    assert (state, code) == ("COMPLETED", 0), said
+    assert "goes on from" in said
+    assert_same(place / "runs/job", undisturbed, said)
+
+
+def test_a_job_started_by_mpirun_is_queued_again_after_the_notice(cluster, undisturbed, place):
+    log = place / "out.log"
+    job = cluster.submit(*WHOLE, SCRIPTS / "train-mpirun.sbatch", "job.toml", "--output", "here", cwd=place)
+    cluster.freeze(job, place / "here", 2, log)
+    cluster.ask("scancel", "--batch", "--signal=USR1", job)
+    cluster.wait(lambda: "time is nearly over" in log.read_text(), "the notice", 30, log)
+    cluster.thaw(job)
+    state, code, said = cluster.end(job, 150, log)
+    assert (state, code) == ("COMPLETED", 0), said
+    assert said.count("stopped with work left and queued again") == 1
+    assert "on 2 ranks" in said
+    assert_same(place / "here", undisturbed, said)
+
+
+def test_a_chain_goes_on_from_link_to_link(cluster, undisturbed, place):
+    said = cluster.ask(SCRIPTS / "chain.sh", 3, *WHOLE, "--open-mode=append", TRAIN, "job.toml", cwd=place)
+    jobs, log = said.rpartition("scancel ")[2].split(), place / "out.log"
+    assert len(jobs) == 3
+    cluster.freeze(jobs[0], place / "runs/job", 2, log)
+    cluster.ask("scancel", "--batch", "--signal=USR1", jobs[0])
+    cluster.wait(lambda: "time is nearly over" in log.read_text(), "the notice", 30, log)
+    cluster.thaw(jobs[0])
+    ends = [cluster.end(job, 120, log) for job in jobs]
+    assert [end[:2] for end in ends] == [("FAILED", 75), ("COMPLETED", 0), ("COMPLETED", 0)], ends[-1][2]
+    assert ends[-1][2].count("goes on from") == 1
+    assert "this run is finished" in ends[-1][2]
+    assert_same(place / "runs/job", undisturbed, ends[-1][2])
+
+
+def test_a_job_that_its_user_stops_is_not_queued_again(cluster, place):
+    log = place / "out.log"
+    job = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place)
+    cluster.freeze(job, place / "runs/job", 2, log)
+    (place / "runs/job/stop").touch()
+    cluster.thaw(job)
+    state, code, said = cluster.end(job, 60, log)
+    assert (state, code) == ("FAILED", 75), said
+    assert "stopped by runs/job/stop" in said
+
+
+def test_tasks_of_an_array_share_the_seeds(cluster, place):
+    job = cluster.submit(
+        "--array=0-1", "--ntasks=1", "--output=%a.log", SCRIPTS / "trials-array.sbatch", "job.toml",
+        "--set", "anneal.iterations=20", cwd=place, TRIALS="3", SEED="5",
+    )  # fmt: skip
+    for task, seeds in ((0, "seeds 5 to 7"), (1, "seeds 8 to 10")):
+        state, code, said = cluster.end(f"{job}_{task}", 90, place / f"{task}.log")
+        assert (state, code) == ("COMPLETED", 0), said
+        assert seeds in said
+        assert "of 3 trials" in said
+
+
+def test_ranks_that_each_believe_to_be_alone_are_refused_by_one_line(cluster, place):
+    log = place / "out.log"
+    job = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place, MPI="none")
+    state, code, said = cluster.end(job, 60, log)
+    assert (state, code) == ("FAILED", 2), said
+    assert said.count("expected 2 ranks, found 2 times rank 0 of 1") == 1
+    assert not (place / "runs/job").exists()
+
+
+def test_a_single_rank_in_a_batch_script_is_no_mistake(cluster, place):
+    text = f"#!/bin/sh\n{sys.executable} -m parallel_et.train job.toml --set anneal.iterations=2\n"
+    (place / "plain.sh").write_text(text)
+    state, code, said = cluster.end(cluster.submit(*WHOLE, "plain.sh", cwd=place), 60, place / "out.log")
+    assert (state, code) == ("COMPLETED", 0), said
+    assert "on 1 rank" in said
+
+
+def test_a_job_that_gets_nowhere_gives_up(cluster, stuck):
+    job, place = stuck
+    state, code, said = cluster.end(job, 150, place / "out.log")
+    assert (state, code) == ("FAILED", 1), said
+    assert said.count("warning: no checkpoint") >= 2
+    assert said.count("queued again") == 2
+    assert "gave up: 2 starts in a row without a newer checkpoint in runs/job/checkpoints, the newest: none" in said
+
+
+def test_a_job_is_queued_again_before_its_time_is_over(cluster, limited, undisturbed):
+    job, place = limited
+    log = place / "out.log"
+    cluster.wait(lambda: "time is nearly over" in log.read_text(), "the notice", 60, log)
+    cluster.thaw(job)
+    state, code, said = cluster.end(job, 200, log)
+    assert (state, code) == ("COMPLETED", 0), said
+    assert int(cluster.field(job, "Restarts")) >= 1
+    assert cluster.field(job, "NodeList") == "n[1-2]"
+    assert "on 4 ranks" in said
+    assert "goes on from" in said
+    assert_same(place / "runs/job", undisturbed, said)
+
+
+def test_without_slurm_a_mismatch_of_launcher_and_library_is_refused_too(place):
+    alone = ["env", "-u", "PMI_FD", "-u", "PMI_PORT", sys.executable, "-m", "parallel_et.train", "job.toml"]
+    done = subprocess.run([MPIRUN, "-n", "3", *alone], cwd=place, env=CLEAN, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("expected 3 ranks, found 3 times rank 0 of 1") == 1
+    assert done.stderr.count("\n") == 1
