@@ -26,7 +26,10 @@ PHASES = ("prepare", "select", "states", "statistics", "cut", "communication", "
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be learned: a model, by a scheme and a plan, from this rank's rows (n, D or wider)."""
+    """What is to be learned: a model, by a scheme and a plan, from this rank's rows (n, D or wider).
+
+    ``kept`` is what the scheme keeps of each of them between iterations, arrays (n, ...).
+    """
 
     model: Model
     scheme: Any
@@ -36,6 +39,7 @@ class Problem:
     summary: Summary
     seed: int
     team: Team
+    kept: dict[str, np.ndarray] = field(default_factory=dict)
     _sums: dict[str, list[ExactSum]] = field(default_factory=dict)
 
     def sums(self, stage: str) -> list[ExactSum]:
@@ -95,7 +99,8 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
 
     def expect(block: slice, thread: int) -> tuple[np.ndarray, Posterior]:
         Y = pad_rows(problem.rows[block])
-        posterior = posteriors.of(block, lambda: scheme.infer(model, ready, Y, knobs.temperature, clocks[thread]))
+        kept = {name: values[block] for name, values in problem.kept.items()}
+        posterior = posteriors.of(block, lambda: scheme.infer(model, ready, Y, knobs.temperature, clocks[thread], kept))
         clocks[thread]("waiting")
         return Y, posterior
 

@@ -4,10 +4,12 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from parallel_et.errors import UserError
 from parallel_et.io.directory import RunDirectory
+from parallel_et.io.kept import load_kept, save_kept
 from parallel_et.io.result import Result, load
 from parallel_et.job import HARMLESS, Job, differing_keys
 from parallel_et.parallel.ranks import Ranks
@@ -50,6 +52,7 @@ class Keeper:
         self.seconds = duration(self.every) if isinstance(self.every, str) else 0.0
         self.longest = self.cost = 0.0
         self.stopped = Wish.NONE
+        self._earlier: Result | None = None
 
     def look(self) -> None:
         """Refuse, on the root, a place that is none for this run: not a directory, or the run of another job."""
@@ -86,38 +89,40 @@ class Keeper:
             self.say(f"what was there is kept in {aside}")
 
     def _resume(self) -> None:
-        earlier: Result | None = None
-
-        def find() -> tuple[str, str] | None:
-            nonlocal earlier
-            name, earlier = self._newest()
-            return None if earlier is None else (name, earlier.about["data fingerprint"])
-
-        found = self.ranks.from_root(find)
-        if found is None:
+        while (found := self.ranks.from_root(self._find)) is not None:
+            name, fingerprint, points = found
+            here = self.training.about["data fingerprint"]
+            if fingerprint != here:
+                raise UserError(
+                    f"{self.directory.path}: expected the data of the run that is there (fingerprint {fingerprint}), "
+                    f"found other data ({here}); use another --output, or --fresh to start over"
+                )
+            problem, path = self.training.problem, self.directory.checkpoints.path / name
+            if not problem.kept or load_kept(path, problem.kept, problem.shard, self.ranks) == points:
+                break
+            why = "expected what is kept of the points beside it, found it damaged or gone"
+            self.ranks.from_root(partial(self.directory.checkpoints.pass_over, path, why, self.say))
+        else:
             return
-        name, fingerprint = found
-        here = self.training.about["data fingerprint"]
-        if fingerprint != here:
-            raise UserError(
-                f"{self.directory.path}: expected the data of the run that is there (fingerprint {fingerprint}), "
-                f"found other data ({here}); use another --output, or --fresh to start over"
-            )
-        self.training.resume(earlier)
+        self.training.resume(self._earlier)
         if not self.finished:
             self.say(f"{self.directory.path}: goes on from {name}, after {self.training.at.iteration} iterations")
 
-    def _newest(self) -> tuple[str, Result | None]:
-        directory = self.directory
-        if directory.finished:
-            return directory.result.name, load(directory.result)
-        if directory.checkpoints:
-            directory.checkpoints.tidy()
-            path, earlier = directory.checkpoints.newest(self._foreign, self.say)
-            return path.name, earlier
-        if directory.stored_job() is not None:
-            self.say(f"{directory.path}: holds this run, but not yet a checkpoint; it starts from the beginning")
-        return "", None
+    def _find(self) -> tuple[str, str, str] | None:
+        """On the root: the name, the data's fingerprint and the digest of the points of what to go on from."""
+        directory, checkpoints = self.directory, self.directory.checkpoints
+        if directory.finished and not self.training.problem.kept:
+            self._earlier, name = load(directory.result), directory.result.name
+        elif checkpoints:
+            checkpoints.tidy()
+            path, self._earlier = checkpoints.newest(self._foreign, self.say)
+            name = path.name
+        else:
+            if directory.stored_job() is not None:
+                self.say(f"{directory.path}: holds this run, but not yet a checkpoint; it starts from the beginning")
+            return None
+        about = self._earlier.about
+        return name, about["data fingerprint"], about.get("points digest", "")
 
     def _foreign(self, found: Result) -> str | None:
         keys = differing_keys(tomllib.loads(found.about["job"]), self.job.resolved(), HARMLESS)
@@ -162,13 +167,27 @@ class Keeper:
     def _save(self) -> None:
         """Write a checkpoint, if there is none of this iteration yet; where that fails the run goes on."""
         begun, done = time.monotonic(), self.training.at.iteration
-        if self.ranks.is_root and done != self.written_at:
-            self.directory.check_held()
-            try:
-                self.directory.checkpoints.save(done, self.training.result(), self.job.run.checkpoint.keep)
-                self.written_at = done
-            except OSError as error:
-                self.say(f"warning: no checkpoint of iteration {done} ({error.strerror}); the run goes on without it")
+        if done == self.written_at:
+            return
+        try:
+            self._write(done)
+            self.written_at = done
+        except OSError as error:
+            self.say(f"warning: no checkpoint of iteration {done} ({error.strerror}); the run goes on without it")
         self.written = time.monotonic()
         self.cost = self.written - begun
         self.training.about["seconds checkpoints"] += self.cost
+
+    def _write(self, done: int) -> None:
+        problem, checkpoints = self.training.problem, self.directory.checkpoints
+
+        def begin() -> None:
+            self.directory.check_held()
+            checkpoints.path.mkdir(exist_ok=True)
+
+        self.ranks.from_root(begin)
+        if problem.kept:
+            path = checkpoints.of(done)
+            self.training.about["points digest"] = save_kept(path, problem.kept, problem.shard, self.ranks)
+        keep = self.job.run.checkpoint.keep
+        self.ranks.from_root(lambda: checkpoints.save(done, self.training.result(), keep))

@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 
 from parallel_et.errors import UserError
+from parallel_et.io.kept import remove_kept
 from parallel_et.io.result import Result, read_result
 from parallel_et.io.whole import write_whole
 
@@ -34,16 +35,19 @@ class Checkpoints:
         found = self.path.glob("*.h5") if self else ()
         return sorted((path for path in found if re.fullmatch(r"\d{6,}", path.stem)), key=number, reverse=True)
 
-    def save(self, iterations: int, result: Result, keep: int) -> Path:
+    def of(self, iterations: int) -> Path:
+        """The file of the checkpoint after so many iterations."""
+        return self.path / f"{iterations:06d}.h5"
+
+    def save(self, iterations: int, result: Result, keep: int) -> None:
         """Write one and remove those before the last ``keep``; OSError if there is no room, and all others stand."""
-        path = self.path / f"{iterations:06d}.h5"
         image = result.image()
         self.path.mkdir(exist_ok=True)
-        write_whole(path, image, MARK, sha256(image).hexdigest().encode())
+        write_whole(self.of(iterations), image, MARK, sha256(image).hexdigest().encode())
         for old in self.names()[keep:]:
             with suppress(OSError):
                 old.unlink()
-        return path
+                remove_kept(old)
 
     def newest(self, foreign: Callable[[Result], str | None], warn: Callable[[str], None]) -> tuple[Path, Result]:
         """The newest checkpoint that is sound; others are put aside with a warning, none at all is an error.
@@ -60,18 +64,26 @@ class Checkpoints:
                 why = str(error)
             if why is None:
                 return path, result
-            aside = path.with_name(f"{path.name}.unusable")
-            with suppress(OSError):
-                path.replace(aside)
-            warn(f"warning: {path}: {why}; it is passed over and kept as {aside.name}")
+            self.pass_over(path, why, warn)
         raise UserError(
             f"{self.path}: expected a checkpoint to go on from, found none that is sound; --fresh starts over"
         )
 
+    def pass_over(self, path: Path, why: str, warn: Callable[[str], None]) -> None:
+        """Put a checkpoint aside that is of no use."""
+        aside = path.with_name(f"{path.name}.unusable")
+        with suppress(OSError):
+            path.replace(aside)
+        warn(f"warning: {path}: {why}; it is passed over and kept as {aside.name}")
+
     def tidy(self) -> None:
         """Remove what a killed run has left half written; only who holds the run directory may do this."""
-        for part in self.path.glob("*.part"):
+        for part in self.path.glob("*.h5.part"):
             part.unlink()
+        for points in self.path.glob("*.points.h5*"):
+            checkpoint = points.with_name(f"{points.name.partition('.')[0]}.h5")
+            if not checkpoint.exists():
+                remove_kept(checkpoint)
 
 
 def number(path: Path) -> int:

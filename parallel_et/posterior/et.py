@@ -1,6 +1,6 @@
 """Expectation truncation: candidates by preselection, then all their combinations up to gamma causes (ET Alg. 1)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -56,10 +56,20 @@ class ExpectationTruncation:
         options = ETOptions(candidates=candidates, gamma=gamma, singletons=self.singletons)
         return ExpectationTruncation(options, causes)
 
+    def keep(self, points: int) -> dict[str, np.ndarray]:
+        """What is to be kept of each point between iterations, and written to checkpoints: arrays (points, ...)."""
+        return {}
+
     def infer(
-        self, model: Model, ready: Any, Y: np.ndarray, temperature: float, phase: Callable[[str], None]
+        self,
+        model: Model,
+        ready: Any,
+        Y: np.ndarray,
+        temperature: float,
+        phase: Callable[[str], None],
+        kept: Mapping[str, np.ndarray] = {},
     ) -> Posterior:
-        """The E-step of a block Y (n, width); ``phase`` is told what is being done."""
+        """The E-step of a block Y (n, width); ``phase`` is told what is being done, ``kept`` may be changed."""
         phase("select")
         seen = model.observe(ready, Y, self.singletons)
         if self.candidates < model.H:
