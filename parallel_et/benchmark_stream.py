@@ -16,7 +16,7 @@ from parallel_et.workloads import WORKLOADS, nearby, sample
 
 POINTS = 100_000
 """Points in the files: of the patches of W2, in single precision."""
-SHARE = 8
+SHARE = 4
 """A rank may keep one part of so many of its rows."""
 FEWEST, MOST = 7, 100
 """Repetitions."""
