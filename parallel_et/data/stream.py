@@ -28,7 +28,8 @@ class Streamed:
     """The rows of a shard (n, D or wider), for passes from the first block to the last, again and again.
 
     They are read in chunks of whole blocks: while a pass is at one, the next is read, and after the last the first.
-    The chunk before stays too, as of several threads one may be behind; who asks for any other waits for it.
+    The chunk before stays too, as of several threads one may be behind; who asks for any other waits for it. As many of
+    the first chunks as there is room for besides stay for good.
 
     Parameters
     ----------
@@ -45,6 +46,7 @@ class Streamed:
         block = shard.block * row.shape[1] * row.itemsize
         self._step = shard.block * max(threads, min(room // ALIVE, LARGEST) // block)
         self._count = -(-len(shard) // self._step)
+        self._lasting = max(0, room // (self._step * row.shape[1] * row.itemsize) - ALIVE)
         self._chunks: dict[int, Future[np.ndarray]] = {}
         self._ahead = 0
         self._lock = Lock()
@@ -53,7 +55,7 @@ class Streamed:
     @property
     def nbytes(self) -> int:
         """Memory of all chunks that are there at a time."""
-        return min(len(self), ALIVE * self._step) * self.shape[1] * self.dtype.itemsize
+        return min(len(self), (ALIVE + self._lasting) * self._step) * self.shape[1] * self.dtype.itemsize
 
     def __len__(self) -> int:
         return len(self._shard)
@@ -67,7 +69,7 @@ class Streamed:
         with self._lock:
             if number == self._ahead or number not in self._chunks:  # the pass has come to another chunk
                 before, self._ahead = (number - 1) % self._count, (number + 1) % self._count
-                kept = {before: self._chunks[before]} if before in self._chunks else {}
+                kept = {n: chunk for n, chunk in self._chunks.items() if n < self._lasting or n == before}
                 for wanted in (number, self._ahead):
                     kept[wanted] = self._chunks.get(wanted) or self._reader.submit(self._read, wanted)
                 self._chunks = kept

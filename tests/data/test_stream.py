@@ -11,9 +11,9 @@ from tempfile import mkdtemp
 import h5py
 import numpy as np
 import pytest
-from launch import launch
+from launch import ended, launch
 from problems import job_table
-from test_faults import SECONDS, ended, start
+from test_faults import SECONDS, begin
 
 from parallel_et import fit
 from parallel_et.data.base import ArrayRows, Source
@@ -72,6 +72,18 @@ def test_a_pass_reads_every_chunk_once_and_the_first_again_ahead_of_the_next():
     assert source.read_from == [*chunks, *chunks, *chunks, 496]
     assert source.most < ALIVE
     assert (len(rows), rows.shape, rows.dtype, rows.nbytes) == (507, (507, 7), np.float64, ALIVE * 5 * 16 * ROW)
+
+
+def test_the_first_chunks_stay_if_there_is_room(monkeypatch):
+    monkeypatch.setattr("parallel_et.data.stream.LARGEST", 16 * ROW)  # a block
+    source = Watched()
+    rows = Streamed(source, SHARD, room=(ALIVE + 20) * 16 * ROW)
+    for _ in range(3):
+        for block in SHARD.blocks():
+            np.testing.assert_array_equal(rows[block][:, :7], TABLE[496:][block])
+    chunks = list(range(496, 1003, 16))
+    assert source.read_from == [*chunks, *chunks[20:], *chunks[20:]]
+    assert rows.nbytes == 24 * 16 * ROW
 
 
 def test_the_next_chunk_is_read_before_it_is_asked_for():
@@ -218,7 +230,7 @@ def test_a_file_that_changes_while_it_is_streamed_ends_all_ranks_with_one_line(k
         inference = {{ candidates = 5, gamma = 3 }}
         anneal = {{ iterations = 100000 }}
     """)
-    process = start(tmp_path)
+    process = begin(tmp_path)
     path = source.partition(":")[0]
     harm(Path(path))
     seconds, code, said = ended(process, tmp_path)

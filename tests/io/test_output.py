@@ -11,8 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from launch import CLEAN, command, launch
-from test_faults import ranks_of
+from launch import CLEAN, command, launch, ranks_of
 
 from parallel_et.errors import UserError
 from parallel_et.io import output

@@ -1,0 +1,176 @@
+"""The infer command as its users see it."""
+
+import os
+import shutil
+import signal
+import subprocess
+
+import h5py
+import numpy as np
+import pytest
+from launch import CLEAN, command, ended, launch, ranks_of, train, wait_for
+
+JOB = """
+[model]
+name = "{model}"
+causes = 7
+learn = ["W", "sigma", "pi"]
+[data]
+source = "bars"
+points = 600
+grid = 4
+[inference]
+candidates = 4
+gamma = 2
+singletons = {singletons}
+[anneal]
+iterations = 5
+"""
+
+
+def infer(ranks, *args, cwd, **env):
+    return launch(ranks, "-m", "parallel_et.infer", *args, cwd=cwd, **env)
+
+
+def contents(path):
+    with h5py.File(path) as file:
+        return {name: item[()] for name, item in file.items()}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("infer")
+    for model, singletons in (("linca", "false"), ("mca", "true")):
+        (place / f"{model}.toml").write_text(JOB.format(model=model, singletons=singletons))
+        assert train(2, f"{model}.toml", cwd=place).returncode == 0
+    rng = np.random.default_rng(2)
+    with h5py.File(place / "runs/linca/result.h5") as file:
+        fields = file["params/W"][()]
+    several = (rng.random((1001, 7)) < 0.4) @ fields.T
+    np.save(place / "new.npy", (several + rng.normal(0, 1, several.shape)).astype(np.float32))
+    return place
+
+
+@pytest.mark.parametrize("model", ["linca", "mca"])
+def test_every_row_gets_its_own_on_any_number_of_ranks(place, model):
+    outputs = []
+    for ranks in (None, 2, 3, 4):
+        done = infer(ranks, f"runs/{model}", "new.npy", "--output", f"{model}-{ranks}.h5", cwd=place)
+        assert done.returncode == 0, done.stderr
+        assert "1001 points of 16 dimensions" in done.stdout
+        assert "written by way of" in done.stdout
+        outputs.append(contents(place / f"{model}-{ranks}.h5"))
+    for other in outputs[1:]:
+        assert {name: values.tobytes() for name, values in other.items()} == {
+            name: values.tobytes() for name, values in outputs[0].items()
+        }
+    first = outputs[0]
+    shapes = {name: values.shape for name, values in first.items()}
+    assert shapes == {
+        "evidence": (1001,),
+        "candidates": (1001, 4),
+        "means": (1001, 7),
+        "map": (1001, 7),
+        "map_gamma": (1001,),
+        "reconstruction": (1001, 16),
+    }
+    assert (first["map"].sum(1) <= first["map_gamma"]).all()
+    assert (first["map"].sum(1) > 2).any()  # gamma was raised
+    if model == "linca":
+        with h5py.File(place / "runs/linca/result.h5") as file:
+            W = file["params/W"][()]
+        np.testing.assert_allclose(first["reconstruction"], first["means"] @ W.T, atol=1e-10)
+
+
+def test_only_what_was_asked_for_is_written_and_the_jobs_own_data_will_do(place):
+    done = infer(2, "runs/mca", "job", "--what", "evidence,map", "--output", "some.h5", cwd=place)
+    assert done.returncode == 0, done.stderr
+    found = contents(place / "some.h5")
+    assert set(found) == {"evidence", "map", "map_gamma"}
+    assert len(found["evidence"]) == 600
+    with h5py.File(place / "runs/mca/result.h5") as file:
+        energy = file["history/free_energy"][-1]
+    assert found["evidence"].mean() >= energy - 1  # one iteration later
+
+
+def test_a_run_that_still_goes_on_is_read_from_its_checkpoint(place):
+    shutil.copytree(place / "runs/linca", place / "runs/going")
+    (place / "runs/going/result.h5").unlink()
+    done = infer(None, "runs/going", "new.npy", "--output", "going.h5", "--what", "evidence", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert "the parameters of 000005.h5, after 5 iterations" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "args, why",
+    [
+        (("runs/linca", "nowhere.npy"), "nowhere.npy: expected a .npy file, found nothing there"),
+        (("runs/nowhere", "new.npy"), "runs/nowhere: expected a run with a result or a checkpoint, found none"),
+        (("runs/linca", "wide.npy"), "wide.npy: expected points of 16 dimensions, found 17"),
+        (("runs/linca", "bad.npy"), "bad.npy: row 7: expected numbers below 1e+100, found nan in column 3"),
+        (("runs/linca", "new.npy", "--output", "new.npy"), "new.npy: expected a name that is not taken, found a file"),
+        (("runs/linca", "new.npy", "--output", "no/where.h5"), "no: expected a place to write to, found No such file"),
+        (("runs/linca", "new.npy", "--what", "map,mean"), "--what: expected some of evidence,candidates,means,map,"),
+    ],
+)
+def test_mistakes_get_one_line(place, args, why):
+    np.save(place / "wide.npy", np.ones((10, 17)))
+    bad = np.ones((10, 16))
+    bad[7, 3] = np.nan
+    np.save(place / "bad.npy", bad)
+    done = infer(2, *args, cwd=place)
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGUSR1"])
+def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp_path, how):
+    rows = np.random.default_rng(3).normal(3, 5, (60_000, 16)).astype(np.float32)
+    np.save(tmp_path / "data.npy", rows)
+    whole, torn = ("--output", tmp_path / "whole.h5"), ("--output", tmp_path / "torn.h5")
+    call = ("-m", "parallel_et.infer", place / "runs/mca", tmp_path / "data.npy")
+    assert launch(2, *call, *whole, cwd=tmp_path).returncode == 0
+    small = {"PARALLEL_ET_TEST": "1", "PYTHONPATH": str(tmp_path)}
+    (tmp_path / "sitecustomize.py").write_text(  # small pieces, safe at once, so that there is something to interrupt
+        "import os\n"
+        "if os.environ.get('PARALLEL_ET_TEST'):\n"
+        "    import parallel_et.io.output, parallel_et.commands.infer\n"
+        "    parallel_et.io.output.SYNC, parallel_et.commands.infer.PIECE = 0.0, 1\n"
+    )
+    process = subprocess.Popen(
+        command(3, *call, *torn),
+        cwd=tmp_path,
+        env={**CLEAN, **small},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    journal = tmp_path / "torn.h5.part.journal"
+    wait_for(lambda: sum(len(p.read_text()) for p in journal.glob("*.rows")) > 30, process, pause=0.001)
+    os.kill(ranks_of(tmp_path)[1], signal.Signals[how])
+    _, code, said = ended(process, tmp_path)
+    assert not (tmp_path / "torn.h5").exists()
+    if how == "SIGUSR1":
+        assert code == 75, said
+        assert "stopped by a signal after" in said
+    done = launch(2, *call, *torn, cwd=tmp_path, **small)
+    assert done.returncode == 0, done.stderr
+    assert "points are there already" in done.stdout
+    a, b = contents(tmp_path / "whole.h5"), contents(tmp_path / "torn.h5")
+    assert all(a[name].tobytes() == b[name].tobytes() for name in a)
+    assert sorted(p.name for p in tmp_path.glob("torn*")) == ["torn.h5"]
+
+
+def test_another_inference_of_the_same_name_is_not_continued(place, tmp_path):
+    shutil.copy(place / "new.npy", tmp_path / "data.npy")
+    call = ("runs/linca", tmp_path / "data.npy", "--output", tmp_path / "out.h5")
+    done = infer(2, *call, "--max-time", "0:00:00", cwd=place)
+    assert done.returncode in (0, 75)
+    if done.returncode == 75:
+        other = infer(2, *call, "--what", "means", cwd=place)
+        assert other.returncode == 2
+        assert "part of another output" in other.stderr
+    again = infer(2, *call, "--what", "means", "--fresh", cwd=place)
+    assert again.returncode == 0, again.stderr
+    assert set(contents(tmp_path / "out.h5")) == {"means"}

@@ -1,0 +1,124 @@
+"""A scheme that keeps something of each point: checkpoints carry it, on whatever number of ranks the run goes on."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from launch import ended, learned, ranks_of, start, train, wait_for
+
+import parallel_et
+
+SCHEME = '''
+"""Expectation truncation at a temperature of each point's own: it rises with what is kept of the point."""
+
+import numpy as np
+
+from parallel_et.posterior.et import ETOptions, ExpectationTruncation
+
+
+class Options(ETOptions):
+    scheme: str = "moody"
+
+
+class Moody(ExpectationTruncation):
+    Options = Options
+
+    def keep(self, points):
+        return {"mood": np.zeros(points), "visits": np.zeros((points, 3), np.int16)}
+
+    def infer(self, model, ready, Y, temperature, phase, kept={}):
+        posterior = super().infer(model, ready, Y, temperature * (1 + kept["mood"].mean()), phase)
+        kept["mood"][:] = 0.5 * kept["mood"] + 1 / (1 + np.abs(posterior.evidence))
+        kept["visits"][:, 1] += 1
+        return posterior
+
+
+SCHEME = Moody
+'''
+JOB = """
+[model]
+name = "linca"
+causes = 6
+learn = ["W", "sigma"]
+[data]
+source = "data.npy"
+[inference]
+scheme = "moody"
+candidates = 4
+gamma = 2
+[anneal]
+iterations = {iterations}
+[run]
+checkpoint = {{ every = 10, keep = 2 }}
+"""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A copy of the package with one more scheme, as a user would add it."""
+    place = tmp_path_factory.mktemp("package")
+    shutil.copytree(Path(*parallel_et.__path__), place / "parallel_et")
+    (place / "parallel_et/posterior/moody.py").write_text(SCHEME)
+    np.save(place / "data.npy", np.random.default_rng(1).normal(size=(1000, 12)))
+    return place
+
+
+@pytest.fixture(scope="module")
+def whole(package):
+    (package / "whole.toml").write_text(JOB.format(iterations=60))
+    done = train(None, "whole.toml", cwd=package, PYTHONPATH=str(package))
+    assert done.returncode == 0, done.stderr
+    return learned(package / "runs/whole/result.h5")
+
+
+def files(place):
+    return sorted(path.name for path in (place / "runs/job/checkpoints").iterdir())
+
+
+@pytest.fixture
+def job(package, tmp_path):
+    shutil.copy(package / "data.npy", tmp_path)
+    (tmp_path / "job.toml").write_text(JOB.format(iterations=60))
+    return tmp_path
+
+
+def test_what_is_kept_survives_kills_on_other_numbers_of_ranks(package, whole, job):
+    for ranks, until in ((3, 10), (2, 30)):
+        process = start(ranks, "job.toml", cwd=job, PYTHONPATH=str(package))
+        wait_for(lambda until=until: (job / f"runs/job/checkpoints/{until:06d}.h5").exists(), process, pause=0.001)
+        os.kill(ranks_of(job)[ranks - 1], signal.SIGKILL)
+        ended(process, job)
+    done = train(4, "job.toml", cwd=job, PYTHONPATH=str(package))
+    assert done.returncode == 0, done.stderr
+    assert "goes on from 0000" in done.stdout
+    assert learned(job / "runs/job/result.h5") == whole
+    assert files(job) == ["000050.h5", "000050.points.h5", "000060.h5", "000060.points.h5"]
+    with h5py.File(job / "runs/job/checkpoints/000060.points.h5") as file:
+        assert file["mood"].shape == (1000,)
+        assert (file["visits"][:, 1] == 60).all()
+
+
+@pytest.mark.parametrize("how", ["a flipped byte", "cut off", "gone"])
+def test_damage_to_what_is_kept_is_noticed(package, whole, job, how):
+    process = start(2, "job.toml", cwd=job, PYTHONPATH=str(package))
+    wait_for(lambda: (job / "runs/job/checkpoints/000030.h5").exists(), process, pause=0.001)
+    os.kill(ranks_of(job)[0], signal.SIGKILL)
+    ended(process, job)
+    newest = sorted((job / "runs/job/checkpoints").glob("*.points.h5"))[-1]
+    content = bytearray(newest.read_bytes())
+    if how == "gone":
+        newest.unlink()
+    elif how == "cut off":
+        newest.write_bytes(content[: len(content) // 2])
+    else:
+        with h5py.File(newest) as file:
+            content[file["visits"].id.get_offset() + 2500] ^= 1
+        newest.write_bytes(content)
+    done = train(3, "job.toml", cwd=job, PYTHONPATH=str(package))
+    assert done.returncode == 0, done.stderr
+    assert "expected what is kept of the points beside it, found it damaged or gone" in done.stdout
+    assert learned(job / "runs/job/result.h5") == whole
