@@ -150,7 +150,8 @@ def test_a_cancelled_job_is_not_queued_again_and_goes_on_when_submitted_again(cl
 
 def test_a_job_started_by_mpirun_is_queued_again_after_the_notice(cluster, undisturbed, place):
     log = place / "out.log"
-    job = cluster.submit(*WHOLE, SCRIPTS / "train-mpirun.sbatch", "job.toml", "--output", "here", cwd=place)
+    script = SCRIPTS / "train-mpirun.sbatch"
+    job = cluster.submit(*WHOLE, script, "job.toml", "--output", "here", "--fresh", cwd=place)
     cluster.freeze(job, place / "here", 2, log)
     cluster.ask("scancel", "--batch", "--signal=USR1", job)
     cluster.thaw(job, log)
@@ -158,6 +159,7 @@ def test_a_job_started_by_mpirun_is_queued_again_after_the_notice(cluster, undis
     assert (state, code) == ("COMPLETED", 0), said
     assert said.count("stopped with work left and queued again") == 1
     assert "on 2 ranks" in said
+    assert "goes on from" in said
     assert_same(place / "here", undisturbed, said)
 
 
