@@ -7,6 +7,10 @@ if [[ ! ${1:-} =~ ^[1-9][0-9]*$ || $# -lt 2 ]]; then
     echo "chain.sh: expected a number of jobs and what follows sbatch, found ${*:-nothing}" >&2
     exit 2
 fi
+if [[ " $* " == *" --fresh "* ]]; then
+    echo "chain.sh: expected links that go on from each other, found --fresh" >&2
+    exit 2
+fi
 count=$1
 shift
 export REQUEUE=no

@@ -71,7 +71,7 @@ ended_by_slurm() {
 }
 
 supervise() {
-    local code ends run child= ended= asked=
+    local code ends run argument arguments=() child= ended= asked=
     if [[ ${1:-} != *.toml ]]; then
         echo "supervise: expected a job file and then arguments of train, found ${1:-nothing}" >&2
         exit 2
@@ -80,8 +80,11 @@ supervise() {
     check_progress
     ends=$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$ends
 
+    for argument; do # only the first start is to start over
+        [[ $argument == --fresh && ${SLURM_RESTART_COUNT:-0} -gt 0 ]] || arguments+=("$argument")
+    done
     # In the background, because the shell takes a signal only while it waits.
-    "${LAUNCH[@]}" "$PYTHON" -m parallel_et.train "$@" &
+    "${LAUNCH[@]}" "$PYTHON" -m parallel_et.train "${arguments[@]}" &
     child=$!
     trap 'asked=yes; say "the time is nearly over"; kill -USR1 $child 2>/dev/null' USR1
     trap ended_by_slurm TERM

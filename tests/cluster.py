@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from launch import CLEAN
@@ -51,6 +52,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun")
 SEARCH = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin", "/sbin"])
 
 
+@cache
 def missing() -> str | None:
     """Install Slurm if that is possible; returns why there is none."""
     if os.geteuid() != 0:
@@ -154,8 +156,10 @@ class Cluster:
         assert len(pids) == ranks
         assert not (run / "result.h5").exists(), "the job is too short for this machine"
 
-    def thaw(self, job: str) -> None:
-        """Wake the ranks of a job."""
+    def thaw(self, job: str, log: Path | None = None) -> None:
+        """Wake the ranks of a job, if its log is given once it has had the notice of its time limit."""
+        if log is not None:
+            self.wait(lambda: "time is nearly over" in log.read_text(), "the notice", 60, log)
         for pid in self.ranks(job):
             os.kill(pid, signal.SIGCONT)
 

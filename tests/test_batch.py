@@ -1,0 +1,114 @@
+"""The command that writes a batch script, and the check that the ranks of a start know of each other."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from launch import CLEAN, MPIRUN, launch
+
+from parallel_et.commands.slurm import expected
+from parallel_et.job import read_job
+
+JOB = """
+[model]
+name = "linca"
+causes = 20
+[data]
+source = "data.npy"
+[inference]
+candidates = 5
+gamma = 3
+[anneal]
+iterations = 3
+"""
+CODE = """
+import atexit
+from parallel_et.commands import start
+from parallel_et.process import peak_bytes
+atexit.register(lambda: print(peak_bytes()))
+start("train", ["job.toml", "--quiet"])
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    table = np.lib.format.open_memmap(tmp_path / "data.npy", "w+", np.float32, (200_000, 96))
+    table[:] = np.random.default_rng(1).standard_normal(table.shape, np.float32)
+    table.flush()
+    (tmp_path / "job.toml").write_text(JOB)
+    return tmp_path
+
+
+def batch(place, *args):
+    return launch(None, "-m", "parallel_et.slurm", "job.toml", *args, cwd=place)
+
+
+SIZES = ("--nodes", 3, "--ntasks-per-node", 8, "--time", "4:00:00")
+
+
+def test_the_script_is_the_template_with_its_lines_filled_in(place):
+    done = batch(place, *SIZES, "--set", "run.threads=2", "--output", "runs/my run")
+    assert (done.returncode, done.stderr) == (0, "")
+    for line in (
+        "#SBATCH --job-name=job",
+        "#SBATCH --nodes=3",
+        "#SBATCH --ntasks-per-node=8",
+        "#SBATCH --cpus-per-task=2",
+        "#SBATCH --time=4:00:00",
+        "#SBATCH --requeue",
+        "supervise job.toml --set run.threads=2 --output 'runs/my run' \"$@\"",
+    ):
+        assert line in done.stdout.splitlines()
+    assert "--mem-per-cpu" not in done.stdout
+    assert int(re.findall(r"--mem=(\d+)M", done.stdout)[0]) in range(8 * 250, 8 * 330)
+
+
+def test_the_script_for_mpirun(place):
+    done = batch(place, *SIZES, "--mpirun")
+    assert done.returncode == 0, done.stderr
+    assert 'LAUNCH=("$MPIRUN" -n "$SLURM_NTASKS")' in done.stdout
+    assert 'supervise job.toml "$@"' in done.stdout
+
+
+def test_a_script_that_is_there_is_not_overwritten(place):
+    assert batch(place, *SIZES, "--write", "job.sbatch").returncode == 0
+    done = batch(place, *SIZES, "--write", "job.sbatch")
+    assert done.returncode == 2
+    assert done.stderr == "job.sbatch: expected a place for a new file, found File exists\n"
+
+
+def test_more_ranks_than_blocks_are_told_of(place):
+    done = batch(place, *SIZES, "--set", "data.points=100")
+    assert done.returncode == 0
+    assert done.stderr == "warning: job.toml: expected at most 4 ranks, found 24: the others would have no points\n"
+
+
+@pytest.mark.parametrize("sizes, found", [
+    (("--nodes", 0, "--ntasks-per-node", 8, "--time", "1:00:00"), "must be 1 or more"),
+    (("--nodes", 1, "--ntasks-per-node", 8, "--time", "4h"), "found 4h"),
+    (("--nodes", 1, "--time", "1:00:00"), "--ntasks-per-node"),
+])  # fmt: skip
+def test_sizes_that_make_no_sense_are_refused_by_one_line(place, sizes, found):
+    done = batch(place, *sizes)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert found in done.stderr
+
+
+def test_the_memory_is_enough_and_not_half_as_much_again(place, monkeypatch):
+    monkeypatch.chdir(place)
+    demand = expected(read_job("job.toml"), ranks=1)
+    done = launch(None, "-c", CODE, cwd=place)
+    assert done.returncode == 0, done.stderr
+    needed = float(done.stdout)
+    assert needed < demand.memory + demand.root < 1.5 * needed
+
+
+def test_ranks_that_each_believe_to_be_alone_are_refused_by_one_line(place):
+    alone = ["env", "-u", "PMI_FD", "-u", "PMI_PORT", sys.executable, "-m", "parallel_et.train", "job.toml"]
+    done = subprocess.run([MPIRUN, "-n", "3", *alone], cwd=place, env=CLEAN, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("expected 3 ranks, found 3 times rank 0 of 1") == 1
+    assert done.stderr.count("\n") == 1
