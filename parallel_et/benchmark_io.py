@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from parallel_et.io.output import WAYS, Output, Table, read_rows
-from parallel_et.io.tables import make_durable, new_file, place_for
+from parallel_et.io.tables import new_file, place_for
 from parallel_et.io.ways import has_mpio
+from parallel_et.io.whole import make_durable
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
 

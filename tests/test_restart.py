@@ -363,18 +363,18 @@ def test_a_full_disk_costs_checkpoints_but_not_the_run(place, disk, undisturbed)
 
 
 def test_a_disk_that_turns_read_only_costs_no_work_that_was_saved(place, disk, undisturbed):
-    short = ("--set", "run.checkpoint.every=100")
-    process = start(2, "job.toml", *short, "--set", "anneal.iterations=3000", cwd=place)
+    short = ("--set", "run.checkpoint.every=40")
+    process = start(2, "job.toml", *short, "--set", "anneal.iterations=800", cwd=place)
     wait_for(lambda: number(place), process)
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     _, code, said = ended(process, place)
     assert code == 2, said
     assert "runs/job/result.h5: expected room to write the result, found Read-only file system" in said
-    again = train(2, "job.toml", *short, "--set", "anneal.iterations=3000", cwd=place)
+    again = train(2, "job.toml", *short, "--set", "anneal.iterations=800", cwd=place)
     assert again.returncode == 2
     assert "expected a directory to write to, found" in again.stderr or "found Read-only" in again.stderr
     subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-    done = train(2, "job.toml", *short, "--set", "anneal.iterations=3000", cwd=place)
+    done = train(2, "job.toml", *short, "--set", "anneal.iterations=800", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "goes on from " in done.stdout
 

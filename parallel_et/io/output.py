@@ -12,8 +12,9 @@ import numpy as np
 
 from parallel_et.errors import UserError
 from parallel_et.io.journal import Journal
-from parallel_et.io.tables import Rows, Table, check_same, create, make_durable, merged, place_for, read_rows
+from parallel_et.io.tables import Rows, Table, check_same, create, merged, place_for, read_rows
 from parallel_et.io.ways import WAYS, Direct, Mpio, Virtual, Writer, best_way, has_mpio
+from parallel_et.io.whole import make_durable
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shared_file import Farewell, keep
 

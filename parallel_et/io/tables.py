@@ -1,7 +1,6 @@
 """HDF5 files of tables with one row a point, whose bytes lie where others than HDF5 can write them."""
 
 import errno
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -152,12 +151,3 @@ def read_rows(path: Path, name: str, first: int, last: int) -> np.ndarray:
             if low[0] < last and high[0] >= first and not piece.is_file():
                 raise UserError(f"{path}: expected rows {low[0]} to {high[0]} in {piece}, found nothing there")
         return dataset[first:last]
-
-
-def make_durable(path: Path) -> None:
-    """Flush a file or a folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import h5py
 import numpy as np
 
-from parallel_et.io.tables import Rows, Table, create, create_virtual, make_durable, offsets, place_for
+from parallel_et.io.tables import Rows, Table, create, create_virtual, offsets, place_for
+from parallel_et.io.whole import make_durable
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shared_file import PIECE, SharedFile, plain_error
 

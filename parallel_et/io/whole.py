@@ -24,17 +24,16 @@ def write_whole(path: Path, *parts: bytes) -> None:
         with suppress(OSError):
             beside.unlink()
         raise
-    sync_directory(path.parent)
+    make_durable(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    """Flush the names in a directory to the disk, where the system can."""
-    with suppress(OSError):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def make_durable(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def hdf5_image(groups: Mapping[str, Mapping[str, np.ndarray]], about: Mapping[str, Any]) -> bytes:
