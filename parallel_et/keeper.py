@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from parallel_et.errors import UserError
+from parallel_et.io.checkpoints import number
 from parallel_et.io.directory import RunDirectory
 from parallel_et.io.kept import load_kept, save_kept
 from parallel_et.io.result import Result, load
@@ -76,7 +77,8 @@ class Keeper:
             self.ranks.from_root(self._take)
             self._resume()
             self.last = self.written = time.monotonic()
-            self.written_at = training.at.iteration
+            there = self.ranks.from_root(lambda: self.directory.checkpoints.of(training.at.iteration).exists())
+            self.written_at = training.at.iteration if there else 0
             yield
         finally:
             if self.ranks.is_root:
@@ -84,6 +86,7 @@ class Keeper:
 
     def _take(self) -> None:
         self.directory.hold(self.say)
+        self.look()  # again: another job may have been here meanwhile
         if self.fresh and (aside := self.directory.set_aside()) is not None:
             self.directory.hold(self.say)
             self.say(f"what was there is kept in {aside}")
@@ -98,21 +101,26 @@ class Keeper:
                     f"found other data ({here}); use another --output, or --fresh to start over"
                 )
             problem, path = self.training.problem, self.directory.checkpoints.path / name
-            if not problem.kept or load_kept(path, problem.kept, problem.shard, self.ranks) == points:
+            of_result = name == self.directory.result.name  # which does not have what is kept of the points
+            if not problem.kept or of_result or load_kept(path, problem.kept, problem.shard, self.ranks) == points:
                 break
             why = "expected what is kept of the points beside it, found it damaged or gone"
             self.ranks.from_root(partial(self.directory.checkpoints.pass_over, path, why, self.say))
         else:
             return
         self.training.resume(self._earlier)
+        if problem.kept and of_result and not self.training.ended:
+            raise UserError(f"{self.directory.path}: expected a checkpoint to go on from, found only the result")
         if not self.finished:
             self.say(f"{self.directory.path}: goes on from {name}, after {self.training.at.iteration} iterations")
 
     def _find(self) -> tuple[str, str, str] | None:
         """On the root: the name, the data's fingerprint and the digest of the points of what to go on from."""
         directory, checkpoints = self.directory, self.directory.checkpoints
-        if directory.finished and not self.training.problem.kept:
-            self._earlier, name = load(directory.result), directory.result.name
+        result = self._whole_result()
+        newest = max(map(number, checkpoints.names()), default=-1)
+        if result is not None and int(result.about.get("iteration", 0)) > newest:
+            name, self._earlier = directory.result.name, result
         elif checkpoints:
             checkpoints.tidy()
             path, self._earlier = checkpoints.newest(self._foreign, self.say)
@@ -122,7 +130,20 @@ class Keeper:
                 self.say(f"{directory.path}: holds this run, but not yet a checkpoint; it starts from the beginning")
             return None
         about = self._earlier.about
+        if not {"iteration", "calm", "restarts", "data fingerprint"} <= set(about):
+            raise UserError(f"{name}: expected a run of this version, found one of an older; --fresh starts over")
         return name, about["data fingerprint"], about.get("points digest", "")
+
+    def _whole_result(self) -> Result | None:
+        """The result, if there is one that can be read."""
+        if not self.directory.finished:
+            return None
+        try:
+            return load(self.directory.result)
+        except UserError as error:
+            self.directory.result.replace(self.directory.result.with_name("result.h5.unusable"))
+            self.say(f"warning: {error}; it is passed over and kept as result.h5.unusable")
+            return None
 
     def _foreign(self, found: Result) -> str | None:
         keys = differing_keys(tomllib.loads(found.about["job"]), self.job.resolved(), HARMLESS)
@@ -135,6 +156,7 @@ class Keeper:
 
     def begin(self) -> None:
         """Make the files agree with where the training stands; it goes on from there."""
+        self._save()  # a result without a checkpoint is about to be put aside
         self.ranks.from_root(lambda: self.directory.begin(self.job.toml(), self.training.at.iteration))
 
     def run(self, watch: Any = None) -> bool:
@@ -172,8 +194,9 @@ class Keeper:
         try:
             self._write(done)
             self.written_at = done
-        except OSError as error:
-            self.say(f"warning: no checkpoint of iteration {done} ({error.strerror}); the run goes on without it")
+        except (OSError, UserError) as error:
+            why = getattr(error, "strerror", error)
+            self.say(f"warning: no checkpoint of iteration {done} ({why}); the last one that could be written stands")
         self.written = time.monotonic()
         self.cost = self.written - begun
         self.training.about["seconds checkpoints"] += self.cost
@@ -183,7 +206,7 @@ class Keeper:
 
         def begin() -> None:
             self.directory.check_held()
-            checkpoints.path.mkdir(exist_ok=True)
+            checkpoints.make()
 
         self.ranks.from_root(begin)
         if problem.kept:

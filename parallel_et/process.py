@@ -5,6 +5,7 @@ import resource
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 SELF = Path("/proc/self")
 
@@ -22,6 +23,12 @@ def peak_bytes() -> float:
         return 1024.0 * int(status.split("VmHWM:")[1].split()[0])
     except (OSError, IndexError):
         return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def tell(text: str, file: TextIO | None = None, end: str = "\n") -> None:
+    """Print at once, by default to standard output; that nobody can read it, or its disk is full, ends no work."""
+    with suppress(OSError):
+        print(text, file=file, end=end, flush=True)
 
 
 def start_of(pid: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from parallel_et.em import Info
 from parallel_et.models.base import Knobs, Params
+from parallel_et.process import tell
 
 EVERY = 5.0
 """Seconds between two lines of progress."""
@@ -67,12 +68,12 @@ class Reporter:
         if self.bar:
             width = shutil.get_terminal_size().columns - 1
             bar = ("█" * (12 * done // self.steps)).ljust(12, "░")
-            print(f"\r\033[K{f'{bar} {left}  {line}'[:width]}", end="", flush=True)
+            tell(f"\r\033[K{f'{bar} {left}  {line}'[:width]}", end="")
             self.drawn = True
 
     def _print(self, line: str) -> None:
         if self.prints:
-            print(f"\n{line}" if self.drawn else line, flush=True)
+            tell(f"\n{line}" if self.drawn else line)
             self.drawn = False
 
 

@@ -1,6 +1,7 @@
 """One run, from its start or its last checkpoint to its result."""
 
 import platform
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -141,7 +142,7 @@ def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | Non
     instead = None if data is None else {"source": "array:data"}
     with threadpool_limits(1):
         checked = ranks.from_root(lambda: read_job(job, instead=instead))
-        keeper = None if output is None else Keeper(RunDirectory(output), checked, ranks)
+        keeper = None if output is None else Keeper(RunDirectory(output), checked, ranks, say=warn)
         if keeper is not None:
             ranks.from_root(keeper.look)
         with ranks.together():
@@ -156,6 +157,12 @@ def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | Non
                     keeper.begin()
                     keeper.run(watch)
     return training.result()
+
+
+def warn(line: str) -> None:
+    """What a script is told: only what may be wrong."""
+    if line.startswith("warning: "):
+        warnings.warn(line.removeprefix("warning: "), stacklevel=2)
 
 
 def now() -> str:

@@ -8,9 +8,8 @@ import threading
 import time
 from enum import IntFlag
 from pathlib import Path
-from types import TracebackType
 
-from parallel_et.process import age
+from parallel_et.process import age, tell
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 AT_ONCE = 1.0
@@ -38,7 +37,7 @@ class Wish(IntFlag):
 
 
 class Stopping:
-    """Watches for wishes to stop, from ``with`` on. A second signal ends the process at once.
+    """Watches for wishes to stop, from now to the end of the process. A second signal ends it at once.
 
     A signal wakes a thread, so that it is heard also while the program waits for other ranks or is deep in a kernel.
 
@@ -56,21 +55,12 @@ class Stopping:
         self.file = file
         self.signal = ""
         self._looked = 0.0
-
-    def __enter__(self) -> "Stopping":
-        self._read, write = socket.socketpair()
-        write.setblocking(False)
-        self._write = write
-        self._wakeup = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
-        self._handlers = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+        self._read, self._write = socket.socketpair()
+        self._write.setblocking(False)
+        signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, lambda *_: None)
         threading.Thread(target=self._listen, daemon=True).start()
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._wakeup)
-        self._write.close()
 
     def _listen(self) -> None:
         first = 0.0
@@ -81,7 +71,7 @@ class Stopping:
             if not self.signal:
                 first, self.signal = time.monotonic(), signal.Signals(number).name
             elif time.monotonic() > first + AT_ONCE:
-                print(f"a second signal, {signal.Signals(number).name}: ended at once", file=sys.stderr, flush=True)
+                tell(f"a second signal, {signal.Signals(number).name}: ended at once", sys.stderr)
                 os._exit(128 + number)
 
     def wish(self, needed: float) -> Wish:
@@ -92,6 +82,6 @@ class Stopping:
             wish |= Wish.TIME
         if self.file is not None and now > self._looked + LOOK:
             self._looked = now
-            if self.file.exists():
+            if os.path.exists(self.file):  # false where the file system does not answer
                 wish |= Wish.FILE
         return wish

@@ -16,6 +16,7 @@ shift
 export REQUEUE=no
 jobs=()
 for ((i = 0; i < count; i++)); do
+    export LINK=${i#0} # empty for the first; the others do not begin where there is a file "stop" in the run directory
     job=$(sbatch --parsable --no-requeue ${jobs:+--dependency=afterany:${jobs[-1]}} "$@") || exit
     jobs+=("${job%%;*}")
 done

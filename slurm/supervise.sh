@@ -77,6 +77,10 @@ supervise() {
         exit 2
     fi
     run=$(run_directory "$@")
+    if [[ -e $run/stop && (${SLURM_RESTART_COUNT:-0} -gt 0 || -n ${LINK:-}) ]]; then
+        say "not begun again because of $run/stop"
+        exit 0
+    fi
     check_progress
     ends=$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$ends
 

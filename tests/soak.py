@@ -10,6 +10,7 @@ import shutil
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,15 @@ def newest(place: Path) -> int:
     return max((int(path.stem) for path in place.glob("runs/job/checkpoints/*.h5")), default=0)
 
 
+def parts(place: Path) -> set[tuple[Path, int]]:
+    """Checkpoints that are half written."""
+    found = set()
+    for path in place.glob("runs/job/checkpoints/*.part"):
+        with suppress(FileNotFoundError):  # it is whole by now
+            found.add((path, path.stat().st_ino))
+    return found
+
+
 def soak(place: Path, iterations: int, kills: int, seed: int) -> bool:
     """Run it all and print a line a kill; returns whether the end is the same, bit for bit."""
     rng = random.Random(seed)
@@ -61,6 +71,7 @@ def soak(place: Path, iterations: int, kills: int, seed: int) -> bool:
     for kill, target in enumerate(targets, 1):
         ranks = rng.randint(1, 4)
         victim = rng.randrange(ranks)
+        left = parts(place)
         process = start(ranks, "job.toml", cwd=place)
         deadline = time.monotonic() + PATIENCE
         while newest(place) < target and process.poll() is None and time.monotonic() < deadline:
@@ -69,15 +80,14 @@ def soak(place: Path, iterations: int, kills: int, seed: int) -> bool:
             time.sleep(0.005)
         if rng.random() < 0.4:  # while the root writes a checkpoint
             victim = 0
-            while not list(place.glob("runs/job/checkpoints/*.part")) and newest(place) < target + iterations // 10:
+            while not parts(place) - left and newest(place) < target + iterations // 10:
                 pass
         else:
             time.sleep(rng.random() * 0.3)
         os.kill(pids[victim], signal.SIGKILL)
         _, code, said = ended(process, place)
         assert code not in (0, 2, 75), f"expected a killed run, found exit code {code}\n{said}"
-        torn = list(place.glob("runs/job/checkpoints/*.part"))
-        moment = "within the writing of a checkpoint" if torn else "elsewhere"
+        moment = "within the writing of a checkpoint" if parts(place) - left else "elsewhere"
         print(f"{kill:4d}  {ranks:5d}  {victim:6d}  {newest(place):10d}  {moment}", flush=True)
     ranks = rng.randint(1, 4)
     done = train(ranks, "job.toml", cwd=place)

@@ -109,7 +109,10 @@ def test_a_run_that_still_goes_on_is_read_from_its_checkpoint(place):
         (("runs/linca", "wide.npy"), "wide.npy: expected points of 16 dimensions, found 17"),
         (("runs/linca", "bad.npy"), "bad.npy: row 7: expected numbers below 1e+100, found nan in column 3"),
         (("runs/linca", "new.npy", "--output", "new.npy"), "new.npy: expected a name that is not taken, found a file"),
-        (("runs/linca", "new.npy", "--output", "no/where.h5"), "no: expected a place to write to, found No such file"),
+        (
+            ("runs/linca", "new.npy", "--output", "no/where.h5"),
+            "no/where.h5.lock: expected a place to write to, found No",
+        ),
         (("runs/linca", "new.npy", "--what", "map,mean"), "--what: expected some of evidence,candidates,means,map,"),
     ],
 )
@@ -160,6 +163,17 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp
     a, b = contents(tmp_path / "whole.h5"), contents(tmp_path / "torn.h5")
     assert all(a[name].tobytes() == b[name].tobytes() for name in a)
     assert sorted(p.name for p in tmp_path.glob("torn*")) == ["torn.h5"]
+
+
+def test_rows_of_other_data_of_the_same_name_are_not_added(place, tmp_path):
+    np.save(tmp_path / "data.npy", np.ones((3000, 16)))
+    call = ("runs/mca", tmp_path / "data.npy", "--output", tmp_path / "out.h5")
+    done = infer(2, *call, "--max-time", "0:00:00", cwd=place)
+    assert done.returncode == 75, done.stderr
+    np.save(tmp_path / "data.npy", np.zeros((3000, 16)))
+    done = infer(2, *call, cwd=place)
+    assert done.returncode == 2
+    assert "part of another output: attribute data state" in done.stderr
 
 
 def test_another_inference_of_the_same_name_is_not_continued(place, tmp_path):

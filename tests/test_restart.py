@@ -264,7 +264,7 @@ def test_two_jobs_do_not_work_on_one_directory(place):
     for more in ((), ("--fresh",)):
         second = train(2, "job.toml", *ENDLESS, *more, cwd=place)
         assert second.returncode == 2
-        assert second.stderr.startswith("runs/job: expected a run that no other job works on, found process ")
+        assert second.stderr.startswith("runs/job: expected that no other job works on it, found process ")
         assert second.stderr.count("\n") == 1
     assert json.loads((place / "runs/job/lock").read_text())["token"] == json.loads(before)["token"]
     assert process.poll() is None
@@ -326,9 +326,7 @@ def test_a_lock_of_another_node_with_signs_of_life_is_respected(torn):
         ended.set()
         alive.join()
     assert done.returncode == 2
-    assert done.stderr == (
-        "runs/job: expected a run that no other job works on, found process 1 on elsewhere at work\n"
-    )
+    assert done.stderr == ("runs/job: expected that no other job works on it, found process 1 on elsewhere at work\n")
 
 
 def test_a_requeued_job_takes_its_own_lock_at_once(torn, undisturbed):
@@ -362,21 +360,22 @@ def test_a_full_disk_costs_checkpoints_but_not_the_run(place, disk, undisturbed)
     assert not list((disk / "job/checkpoints").glob("*.part"))
 
 
-def test_a_disk_that_turns_read_only_costs_no_work_that_was_saved(place, disk, undisturbed):
-    short = ("--set", "run.checkpoint.every=40")
-    process = start(2, "job.toml", *short, "--set", "anneal.iterations=800", cwd=place)
+def test_a_disk_that_turns_read_only_costs_no_work_that_was_saved(place, disk):
+    short = ("--set", "run.checkpoint.every=40", "--set", "anneal.iterations=800")
+    process = start(2, "job.toml", *short, cwd=place)
     wait_for(lambda: number(place), process)
-    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", disk / "job"], check=True)
     _, code, said = ended(process, place)
+    again = train(2, "job.toml", *short, cwd=place)
+    subprocess.run(["umount", "-l", disk / "job"], check=True)
     assert code == 2, said
+    assert "warning: no checkpoint of iteration" in said
     assert "runs/job/result.h5: expected room to write the result, found Read-only file system" in said
-    again = train(2, "job.toml", *short, "--set", "anneal.iterations=800", cwd=place)
     assert again.returncode == 2
-    assert "expected a directory to write to, found" in again.stderr or "found Read-only" in again.stderr
-    subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-    done = train(2, "job.toml", *short, "--set", "anneal.iterations=800", cwd=place)
+    assert again.stderr.startswith("runs/job: expected a directory to write to, found")
+    done = train(2, "job.toml", *short, cwd=place)
     assert done.returncode == 0, done.stderr
-    assert "goes on from " in done.stdout
+    assert "goes on from 0" in done.stdout
 
 
 def test_a_run_killed_before_its_first_checkpoint_says_that_it_starts_over(place):
@@ -389,6 +388,113 @@ def test_a_run_killed_before_its_first_checkpoint_says_that_it_starts_over(place
     done = train(2, "job.toml", *options, "--max-time", "0:00:01", cwd=place)
     assert done.returncode == 75
     assert "runs/job: holds this run, but not yet a checkpoint; it starts from the beginning" in done.stdout
+
+
+SLOW_SYNC = """
+import os
+fsync = os.fsync
+def slowly(file):
+    fsync(file)
+    if os.readlink(f"/proc/self/fd/{file if isinstance(file, int) else file.fileno()}").endswith("NAME"):
+        open("here", "w").close()
+        import time
+        time.sleep(60)
+os.fsync = slowly
+"""
+
+
+@pytest.mark.parametrize("name", ["job.toml.part", "000100.h5.part", "000300.h5.part", "result.h5.part"])
+def test_a_kill_while_a_file_is_written_for_the_first_time_costs_nothing(place, undisturbed, name):
+    (place / "sitecustomize.py").write_text(SLOW_SYNC.replace("NAME", name))
+    process = start(2, "job.toml", cwd=place, PYTHONPATH=str(place))
+    wait_for(lambda: (place / "here").exists(), process)
+    os.kill(ranks_of(place)[0], signal.SIGKILL)
+    ended(process, place)
+    done = train(3, "job.toml", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert not list(place.glob("runs/job/**/*.part"))
+    same(place, undisturbed)
+
+
+def test_a_stop_on_a_full_disk_tells_what_will_be_done_again(place, disk):
+    filler = disk / "filler"
+    filler.write_bytes(bytes((8 << 20) - (24 << 10)))  # room for the job and the log, not for a checkpoint
+    options = (*ENDLESS, "--max-time", "0:00:02")
+    done = train(2, "job.toml", *options, cwd=place)
+    assert done.returncode == 1
+    assert "warning: no checkpoint of iteration 100 (No space left on device)" in done.stdout
+    assert "the same command goes on from iteration 0: there is no checkpoint of those after it" in done.stdout
+    filler.unlink()
+    assert train(2, "job.toml", *options, cwd=place).returncode == 75
+
+
+def test_a_damaged_result_is_written_again_from_the_checkpoint(torn, undisturbed):
+    (torn / "runs/job/result.h5").write_bytes((undisturbed / "runs/job/result.h5").read_bytes()[:3000])
+    done = train(2, "job.toml", cwd=torn)
+    assert done.returncode == 0, done.stderr
+    assert "it is passed over and kept as result.h5.unusable" in done.stdout
+    same(torn, undisturbed)
+
+
+def test_a_finished_run_whose_checkpoints_were_removed_is_still_finished_and_can_go_on(torn, undisturbed):
+    shutil.copy(undisturbed / "runs/job/result.h5", torn / "runs/job/result.h5")
+    shutil.rmtree(torn / "runs/job/checkpoints")
+    done = train(2, "job.toml", cwd=torn)
+    assert done.stdout.startswith("runs/job: this run is finished")
+    more = ("--set", "anneal.iterations=310", "--allow", "anneal.iterations")
+    (torn / "sitecustomize.py").write_text(SLOW_SYNC.replace("NAME", "000310.h5.part"))
+    process = start(2, "job.toml", *more, cwd=torn, PYTHONPATH=str(torn))
+    wait_for(lambda: (torn / "here").exists(), process)
+    os.kill(ranks_of(torn)[0], signal.SIGKILL)
+    ended(process, torn)
+    done = train(2, "job.toml", *more, cwd=torn)
+    assert done.returncode == 0, done.stderr
+    assert "goes on from 000300.h5, after 300 iterations" in done.stdout
+
+
+def test_a_log_that_was_torn_is_mended(torn, undisturbed):
+    with (torn / "runs/job/log.txt").open("ab") as file:
+        file.write(b"half a line\xc3")
+    done = train(2, "job.toml", cwd=torn)
+    assert done.returncode == 0, done.stderr
+    assert b"half a line\xc3\n" in (torn / "runs/job/log.txt").read_bytes()
+    same(torn, undisturbed)
+
+
+def test_fresh_follows_a_link_to_where_the_run_is(place):
+    (place / "scratch").mkdir()
+    (place / "runs").mkdir()
+    (place / "runs/job").symlink_to(place / "scratch/job")
+    short = ("--set", "anneal.iterations=3")
+    for _ in range(3):
+        done = train(None, "job.toml", *short, "--fresh", cwd=place)
+        assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (place / "scratch").iterdir()) == ["job", "job.old-1", "job.old-2"]
+
+
+def test_a_wish_to_stop_while_it_starts_is_heard_and_an_old_one_is_not(place):
+    (place / "runs/job").mkdir(parents=True)
+    (place / "runs/job/stop").touch()
+    os.utime(place / "runs/job/stop", (1, 1))
+    short = ("--set", "anneal.iterations=3")
+    assert train(None, "job.toml", *short, cwd=place).returncode == 0
+    assert not (place / "runs/job/stop").exists()
+    process = start(2, "job.toml", *ENDLESS, "--output", "runs/other", cwd=place)
+    time.sleep(0.2)
+    (place / "runs/other").mkdir(exist_ok=True)
+    (place / "runs/other/stop").touch()
+    _, code, said = ended(process, place)
+    assert code == 75, said
+
+
+def test_a_lock_that_was_removed_is_taken_again(place):
+    process = start(2, "job.toml", *ENDLESS, cwd=place)
+    wait_for(lambda: number(place), process)
+    (place / "runs/job/lock").unlink()
+    wait_for((place / "runs/job/lock").exists, process)
+    process.send_signal(signal.SIGTERM)
+    _, code, said = ended(process, place)
+    assert code == 75, said
 
 
 def test_checkpoints_by_the_clock_take_a_hundredth_of_the_time_at_most(place):

@@ -15,6 +15,7 @@ from parallel_et.errors import UserError
 from parallel_et.inference import WHAT, Inference
 from parallel_et.io.directory import RunDirectory
 from parallel_et.io.files import FileRows
+from parallel_et.io.lock import Lock
 from parallel_et.io.output import Output, Table, discard
 from parallel_et.io.result import Result
 from parallel_et.job import Job, check_job
@@ -26,7 +27,7 @@ from parallel_et.setup import largest_of, open_source, size_up
 from parallel_et.stopping import Stopping, Wish
 
 PIECE = 1 << 25
-"""Bytes of output that are written at a time, or a block if that is more."""
+"""Bytes of rows and of what is inferred from them that are handled at a time, or a block if that is more."""
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -57,14 +58,19 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
     report = Reporter(ranks.is_root, args.quiet)
-    with Stopping(args.max_time) as stopping:
-        job, params = trained(args.run, ranks, report)
-        ranks.limit_threads(job.run.threads)
-        with ranks.together():
-            source = open_source(job) if args.data == "job" else FileRows(args.data)
-        if source.dims != len(params.W):
-            raise UserError(f"{source.name}: expected points of {len(params.W)} dimensions, found {source.dims}")
+    stopping = Stopping(args.max_time)
+    job, params = trained(args.run, ranks, report)
+    ranks.limit_threads(job.run.threads)
+    with ranks.together():
+        source = open_source(job) if args.data == "job" else FileRows(args.data)
+    if source.dims != len(params.W):
+        raise UserError(f"{source.name}: expected points of {len(params.W)} dimensions, found {source.dims}")
+    lock = Lock(Path(f"{args.output}.lock"), args.output, report.say)
+    ranks.from_root(lock.take)
+    try:
         return infer(ranks, args, job, params, source, stopping, report)
+    finally:
+        lock.release()
 
 
 def trained(place: str, ranks: Ranks, report: Reporter) -> tuple[Job, Params]:
@@ -74,7 +80,7 @@ def trained(place: str, ranks: Ranks, report: Reporter) -> tuple[Job, Params]:
     def find() -> tuple[Job, tuple[int, ...]]:
         nonlocal found
         found, name = RunDirectory(place).latest()
-        report.say(f"{place}: the parameters of {name}, after {int(found.about['iteration'])} iterations")
+        report.say(f"{place}: the parameters of {name}, after {found.about.get('iteration', '?')} iterations")
         return check_job(tomllib.loads(found.about["job"]), found.about["name"]), found.W.shape
 
     job, shape = ranks.from_root(find)
@@ -96,8 +102,10 @@ def infer(
     inference = Inference(model, scheme, params, args.what)
     tables = {name: Table(shape, kind) for name, (shape, kind) in inference.tables(source.points).items()}
     output = open_output(Path(args.output), tables, ranks, about(job, params, source), args.fresh)
-    row = sum(table.row_bytes for table in tables.values())
-    todo = list(pieces(source.points, block * max(1, PIECE // (block * row)), output.written))
+    row = source.dims * source.dtype().itemsize + sum(table.row_bytes for table in tables.values())
+    blocks = -(-source.points // block)
+    count = max(1, min(PIECE // (block * row), blocks // (4 * ranks.size)))  # at least a few pieces for each rank
+    todo = list(pieces(source.points, count * block, output.written))
     done = source.points - sum(last - first for first, last in todo)
     report.say(
         f"{source.points} points of {source.dims} dimensions, on {ranks.size} rank{'s' if ranks.size > 1 else ''}, "
@@ -117,11 +125,12 @@ def infer(
         report.step(done, f"{done} of {source.points} points")
         if done < source.points and (wish := Wish(ranks.either(stopping.wish(1.2 * longest)))):
             output.abandon()
-            report.say(f"stopped by {wish.words()} after {done} points; the same command goes on")
+            again = "the same command" + (" without --fresh" if args.fresh else "")
+            report.say(f"stopped by {wish.words()} after {done} points; {again} goes on")
             return STOPPED
     output.close()
     if full := ranks.total(full):
-        report.say(f"{full} points have a MAP state as full as could be considered: more of their causes may be active")
+        report.say(f"{full} MAP states are as full as could be considered: more of the causes may be active")
     report.say(f"result: {args.output}")
     return 0
 
@@ -129,7 +138,7 @@ def infer(
 def about(job: Job, params: Params, source: Source) -> dict[str, str]:
     """What an output is of; a part of the same can be continued."""
     digest = sha256(b"".join(np.asarray(value).tobytes() for value in vars(params).values())).hexdigest()
-    return {"data": source.name, "job": job.toml(), "params sha256": digest}
+    return {"data": source.name, "data state": source.state(), "job": job.toml(), "params sha256": digest}
 
 
 def open_output(path: Path, tables: dict[str, Table], ranks: Ranks, what: dict[str, str], fresh: bool) -> Output:

@@ -45,12 +45,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     args = ranks.from_root(lambda: arguments(argv))
     job = ranks.from_root(lambda: read_job(args.job, args.set))
     directory = RunDirectory(args.output or f"runs/{job.name}")
-    with Stopping(args.max_time, directory.stop if ranks.is_root else None) as stopping:
-        return train(ranks, args, job, directory, stopping)
-
-
-def train(ranks: Ranks, args: argparse.Namespace, job: Job, directory: RunDirectory, stopping: Stopping) -> int:
-    """Check everything, train, and tell of it; returns the exit code."""
+    stopping = Stopping(args.max_time, directory.stop if ranks.is_root else None)
     report = Reporter(ranks.is_root, args.quiet)
     keeper = Keeper(directory, job, ranks, args.allow, args.fresh, stopping, report.say)
     ranks.from_root(keeper.look)
@@ -82,11 +77,13 @@ def train(ranks: Ranks, args: argparse.Namespace, job: Job, directory: RunDirect
         keeper.begin()
         report.log_to(directory.note)
         if not keeper.run(report.iteration):
+            done, saved = training.at.iteration, keeper.written_at
             report.say(
-                f"stopped by {keeper.stopped.words()} after {training.at.iteration} iterations; "
-                f"the same command goes on"
+                f"stopped by {keeper.stopped.words()} after {done} iterations; "
+                f"the same command{' without --fresh' if args.fresh else ''} goes on"
+                + (f" from iteration {saved}: there is no checkpoint of those after it" if saved < done else "")
             )
-            return STOPPED
+            return STOPPED if saved == done else 1
         if ranks.is_root:
             conclude(training, job, source.shape, directory, report)
     return 0
@@ -101,8 +98,11 @@ def conclude(training: Training, job: Job, shape: tuple[int, ...], directory: Ru
         from parallel_et.picture import draw_fields  # matplotlib takes its time to load
 
         picture = directory.path / "fields.png"
-        draw_fields(learned.W, shape, picture, f"{job.name}: {learned.W.shape[1]} fields")
-        report.say(f"picture of the fields: {picture}")
+        try:
+            draw_fields(learned.W, shape, picture, f"{job.name}: {learned.W.shape[1]} fields")
+            report.say(f"picture of the fields: {picture}")
+        except OSError as error:
+            report.say(f"warning: {picture}: {error.strerror}; the result is not touched by that")
     report.say(f"result: {directory.result}")
 
 

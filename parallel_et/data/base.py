@@ -43,6 +43,10 @@ class Source(ABC):
     name = "data"
     dtype: Any = np.float64
 
+    def state(self) -> str:
+        """What tells these data from others of the same name, as far as that can be had without reading them."""
+        return ""
+
     @abstractmethod
     def read(self, first: int, last: int) -> np.ndarray:
         """Rows [first, last) as an array of float32 or float64, (last - first, dims), or wider with zeros behind."""

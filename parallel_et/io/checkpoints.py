@@ -12,37 +12,42 @@ import h5py
 from parallel_et.errors import UserError
 from parallel_et.io.kept import remove_kept
 from parallel_et.io.result import Result, read_result
-from parallel_et.io.whole import write_whole
+from parallel_et.io.whole import make_durable, write_whole
 
 MARK = b"\nparallel_et checkpoint sha256 "
 """Stands behind the HDF5 data, which HDF5 does not mind, and before their checksum."""
 
 
 class Checkpoints:
-    """The checkpoints in one directory, named by the number of iterations done.
-
-    The directory is made with the first of them: where it is, the run has had one.
-    """
+    """The checkpoints in one directory, named by the number of iterations done; true if there ever was one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def __bool__(self) -> bool:
-        return self.path.is_dir()
+        return bool(self._files(r"\d{6,}\.h5(\.unusable)?"))
 
     def names(self) -> list[Path]:
         """All checkpoint files, the newest first."""
-        found = self.path.glob("*.h5") if self else ()
-        return sorted((path for path in found if re.fullmatch(r"\d{6,}", path.stem)), key=number, reverse=True)
+        return sorted(self._files(r"\d{6,}\.h5"), key=number, reverse=True)
+
+    def _files(self, form: str) -> list[Path]:
+        return [path for path in self.path.glob("*.h5*") if re.fullmatch(form, path.name)]
 
     def of(self, iterations: int) -> Path:
         """The file of the checkpoint after so many iterations."""
         return self.path / f"{iterations:06d}.h5"
 
+    def make(self) -> None:
+        """Make the directory."""
+        if not self.path.is_dir():
+            self.path.mkdir()
+            make_durable(self.path.parent)
+
     def save(self, iterations: int, result: Result, keep: int) -> None:
         """Write one and remove those before the last ``keep``; OSError if there is no room, and all others stand."""
         image = result.image()
-        self.path.mkdir(exist_ok=True)
+        self.make()
         write_whole(self.of(iterations), image, MARK, sha256(image).hexdigest().encode())
         for old in self.names()[keep:]:
             with suppress(OSError):

@@ -15,6 +15,7 @@ from parallel_et.io.checkpoints import Checkpoints, read
 from parallel_et.io.lock import Lock
 from parallel_et.io.result import Result, load
 from parallel_et.io.whole import write_whole
+from parallel_et.process import age, tell
 
 
 class RunDirectory:
@@ -48,22 +49,22 @@ class RunDirectory:
         if not os.access(there, os.W_OK | os.X_OK):
             raise UserError(f"{self.path}: expected a directory to write to, found {there} read-only")
         if self.path.is_dir() and not self.job.exists():
-            others = [item.name for item in self.path.iterdir() if not item.name.startswith(("lock", "stop"))]
-            if others:
+            ours = ("lock", "stop", "job.toml.part")  # of a run that was killed before it began
+            if not all(item.name.startswith(ours) for item in self.path.iterdir()):
                 raise UserError(f"{self.path}: expected an empty directory or one of a run, found other files")
 
     def hold(self, say: Callable[[str], None]) -> None:
         """Make the directory if need be, and keep other jobs out of it."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.resolve().mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{self.path}: expected a directory to write to, found {error.strerror}") from None
-        self._lock = Lock(self.path / "lock", say)
+        self._lock = Lock(self.path / "lock", str(self.path), say)
         self._lock.take()
 
     def check_held(self) -> None:
         """End a job that another one took for dead and put out."""
-        if self._lock is None or not self._lock.mine():
+        if self._lock is None or not self._lock.keep():
             raise RuntimeError(f"{self.path}: the lock is gone: another job works on this run now")
 
     def release(self) -> None:
@@ -87,7 +88,7 @@ class RunDirectory:
             here.rename(aside)
         except OSError as error:
             raise UserError(f"{self.path}: expected a directory that can be moved aside, found {error}") from None
-        return self.path.with_name(aside.name) if self.path.name else aside
+        return aside
 
     def begin(self, job: str, done: int) -> None:
         """Store the resolved job, of which so many iterations are done, and make the log and the files agree with it.
@@ -96,12 +97,13 @@ class RunDirectory:
         go on, keeps its iterations in its name.
         """
         try:
-            self.stop.unlink(missing_ok=True)
+            if self.stop.exists() and self.stop.stat().st_mtime < time.time() - age():
+                self.stop.unlink()  # it was meant for an earlier job
             if self.result.exists():
                 self.result.replace(self.result.with_name(f"result-{done:06d}.h5"))
             if self.log.exists():
-                lines = self.log.read_text().splitlines(keepends=True)
-                write_whole(self.log, "".join(line for line in lines if iteration(line) <= done).encode())
+                lines = self.log.read_bytes().splitlines()
+                write_whole(self.log, b"".join(line + b"\n" for line in lines if iteration(line) <= done))
             write_whole(self.job, job.encode())
         except OSError as error:
             raise UserError(f"{self.path}: expected a directory to write to, found {error.strerror}") from None
@@ -123,7 +125,7 @@ class RunDirectory:
             self._full = False
         except OSError as error:
             if not self._full:
-                print(f"warning: {self.log}: {error.strerror}; lines are missing there", file=sys.stderr, flush=True)
+                tell(f"warning: {self.log}: {error.strerror}; lines are missing there", sys.stderr)
             self._full = True
 
     def finish(self, result: Result) -> None:
@@ -137,7 +139,7 @@ class RunDirectory:
             ) from None
 
 
-def iteration(line: str) -> int:
+def iteration(line: bytes) -> int:
     """The number of the iteration that a line of the log tells of; 0 if it is about something else."""
-    found = re.match(r"\S+ \S+  iteration (\d+)", line)
+    found = re.match(rb"\S+ \S+  iteration (\d+)", line)
     return int(found[1]) if found else 0

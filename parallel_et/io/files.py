@@ -103,6 +103,10 @@ class FileRows(Source):
         read_plain(self.path, self._place + first * self.dims * self._stored.itemsize, self._stored, rows, self.dims)
         return rows
 
+    def state(self) -> str:
+        _, _, size, changed = self._state
+        return f"{size} bytes, changed at {changed} ns"
+
     def _stat(self) -> tuple[int, ...]:
         found = os.stat(self.path)
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,5 +1,6 @@
 """Which rows of a part are safe on the disk: lines ``first last`` in files of their own for each rank of each run."""
 
+import errno
 import os
 import re
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ class Journal:
         # The leading line end: what stands there torn off, of a write that failed, must not run into these.
         lines = "".join(f"\n{first} {last}\n" for first, last in merged(rows)).encode()
         if os.write(self._file, lines) < len(lines):
-            raise OSError(f"{self._path}: expected a line written, found the disk full")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
         os.fsync(self._file)
 
     def close(self) -> None:

@@ -24,10 +24,15 @@ class Lock:
     """A file that says who holds a directory, and, by a growing number in it, that the holder lives.
 
     Needs nothing of the file system but that a link to a name that is taken fails.
+
+    Parameters
+    ----------
+    path : the file
+    what : it keeps others from, in words
     """
 
-    def __init__(self, path: Path, say: Callable[[str], None] = print) -> None:
-        self.path, self.say = path, say
+    def __init__(self, path: Path, what: str, say: Callable[[str], None] = print) -> None:
+        self.path, self.what, self.say = path, what, say
         self.me = {
             "host": platform.node(),
             "boot": boot(),
@@ -49,7 +54,7 @@ class Lock:
                 who = f"process {holder['pid']} on {holder['host']}" + (
                     f", job {holder['job']}" if holder["job"] else ""
                 )
-                raise UserError(f"{self.path.parent}: expected a run that no other job works on, found {who} at work")
+                raise UserError(f"{self.what}: expected that no other job works on it, found {who} at work")
             self.say(f"the lock of a job that died ({holder['host']}, process {holder['pid']}) is taken over")
             self._remove(holder)
         threading.Thread(target=self._beat, daemon=True).start()
@@ -57,28 +62,34 @@ class Lock:
     def release(self) -> None:
         """Give the lock back, if it is still ours."""
         self._ended.set()
-        if self.mine():
-            with suppress(OSError):
+        with suppress(OSError, UserError):
+            if self._is_of(self.me):
                 self.path.unlink()
 
-    def mine(self) -> bool:
-        """Whether we still have the lock; nobody takes it from a holder that shows signs of life."""
-        holder = read(self.path)
-        return holder is not None and holder["token"] == self.me["token"]
+    def keep(self) -> bool:
+        """Whether we still have the lock; where somebody has removed it, we take it again."""
+        return self._is_of(self.me) or (not self.path.exists() and self._try())
 
     def _try(self) -> bool:
-        beside = self.path.with_name(f"lock.{self.me['token']}")
+        beside = self.path.with_name(f"{self.path.name}.{self.me['token']}")
         try:
-            beside.write_text(json.dumps({**self.me, "beat": 0}))
+            file = os.open(beside, os.O_RDWR | os.O_CREAT, 0o666)
+            self._write(file, 0)
             os.link(beside, self.path)
-            return True
         except FileExistsError:
+            os.close(file)
             return False
         except OSError as error:
             raise UserError(f"{self.path}: expected a place to write to, found {error.strerror}") from None
         finally:
             with suppress(OSError):
                 beside.unlink()
+        self._file = file  # of our own lock: what we write there later cannot hit that of another
+        return True
+
+    def _write(self, file: int, beat: int) -> None:
+        os.pwrite(file, json.dumps({**self.me, "beat": f"{beat:09d}"}).encode(), 0)
+        os.fsync(file)
 
     def _lives(self, holder: dict[str, Any]) -> bool:
         if holder["job"] and holder["job"] == self.me["job"] and holder["restart"] != self.me["restart"]:
@@ -97,25 +108,30 @@ class Lock:
         return False
 
     def _remove(self, dead: dict[str, Any]) -> None:
-        aside = self.path.with_name(f"lock.{self.me['token']}")
-        try:
-            self.path.rename(aside)
-        except FileNotFoundError:
-            return
-        taken = read(aside)
-        if taken is not None and taken["token"] != dead["token"]:  # another job was quicker: it is its lock now
-            with suppress(OSError):
-                os.link(aside, self.path)
-        aside.unlink()
+        """Remove the lock of a dead job; who makes a file of its name first may do so, and looks again before."""
+        claim, deadline = self.path.with_name(f"{self.path.name}.{dead['token']}"), time.monotonic() + PATIENCE
+        while self._is_of(dead):
+            try:
+                os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                if time.monotonic() > deadline:  # who made it died as well
+                    claim.unlink(missing_ok=True)
+                time.sleep(BEAT / 4)
+                continue
+            if self._is_of(dead):
+                self.path.unlink(missing_ok=True)
+            claim.unlink(missing_ok=True)
+
+    def _is_of(self, job: dict[str, Any]) -> bool:
+        holder = read(self.path)
+        return holder is not None and holder["token"] == job["token"]
 
     def _beat(self) -> None:
         beat = 0
         while not self._ended.wait(BEAT):
             beat += 1
-            with suppress(OSError), open(self.path, "rb+") as file:  # the same length or longer: never half a record
-                file.write(json.dumps({**self.me, "beat": beat}).encode())
-                file.flush()
-                os.fsync(file.fileno())
+            with suppress(OSError):
+                self._write(self._file, beat)
 
 
 def read(path: Path) -> dict[str, Any] | None:

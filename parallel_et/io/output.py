@@ -80,11 +80,12 @@ class Output:
                 raise UserError(f"{self.path}: expected a folder that all nodes share, found it on the root's alone")
         self.written, self._earlier_rows = merged(earlier), earlier
         self._journal.begin(run, ranks.rank)
-        self._writer: Writer = (
-            Virtual(self._pieces, self._part, self.tables, ranks.rank)
-            if self.way == "virtual"
-            else (Mpio if self.way == "mpio" else Direct)(self._part, self.tables, ranks)
-        )
+        with ranks.together():
+            self._writer: Writer = (
+                Virtual(self._pieces, self._part, self.tables, ranks.rank)
+                if self.way == "virtual"
+                else (Mpio if self.way == "mpio" else Direct)(self._part, self.tables, ranks)
+            )
         self._farewell = Farewell(ranks)
         self._pending: list[Rows] = []
         self._safe: list[Rows] = []

@@ -49,7 +49,7 @@ class Direct:
         self._synced = os.open(part, os.O_RDWR)
 
     def _open(self, ranks: Ranks) -> None:
-        self._offsets = ranks.of_root(offsets(self.part, self.tables) if ranks.is_root else {})
+        self._offsets = ranks.from_root(lambda: offsets(self.part, self.tables))
         self._file: Any = SharedFile(self.part, ranks)
 
     def write(self, first: int, arrays: Mapping[str, np.ndarray]) -> None:

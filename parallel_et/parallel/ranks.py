@@ -120,18 +120,18 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A UserError in this block on any rank becomes a UserError on all, with the text of the lowest such rank."""
-        text = None
+        """A UserError or OSError in this block on any rank is raised on all: that of the lowest such rank."""
+        error: UserError | OSError | None = None
         try:
             yield
-        except UserError as mistake:
-            text = str(mistake)
+        except (UserError, OSError) as mine:
+            error = mine
         if self.size > 1:
-            first = np.array(self.size if text is None else self.rank)
+            first = np.array(self.size if error is None else self.rank)
             self.comm.Allreduce(MPI.IN_PLACE, first, MPI.MIN)
-            text = self.comm.bcast(text, int(first)) if first < self.size else None
-        if text is not None:
-            raise UserError(text)
+            error = self.comm.bcast(error, int(first)) if first < self.size else None
+        if error is not None:
+            raise error
 
     def import_in_turn(self, name: str) -> ModuleType:
         """Import on the root, then on one rank a node, then on the rest: each finds what those before compiled.
