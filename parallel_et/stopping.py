@@ -49,7 +49,7 @@ class Stopping:
 
     def __init__(self, limit: float | None = None, file: Path | None = None) -> None:
         limits = [time.monotonic() - age() + limit] if limit is not None else []
-        if end := os.environ.get("SLURM_JOB_END_TIME"):
+        if (end := os.environ.get("SLURM_JOB_END_TIME", "")).isdigit():
             limits.append(time.monotonic() + float(end) - time.time() - MARGIN)
         self.ends = min(limits, default=float("inf"))
         self.file = file
