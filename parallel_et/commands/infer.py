@@ -147,7 +147,7 @@ def open_output(path: Path, tables: dict[str, Table], ranks: Ranks, what: dict[s
     def look() -> None:
         if fresh:
             discard(path)
-        elif path.exists():
+        elif path.exists() and not path.with_name(path.name + ".part").exists():  # else it is being written anew
             raise UserError(f"{path}: expected a name that is not taken, found a file; --fresh writes it anew")
 
     ranks.from_root(look)
