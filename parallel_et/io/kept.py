@@ -1,6 +1,5 @@
 """What a scheme keeps of each point, beside a checkpoint: written and read by the ranks that own the points."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,7 +45,6 @@ def remove_kept(checkpoint: Path) -> None:
     path = place_of(checkpoint)
     discard(path)
     path.unlink(missing_ok=True)
-    shutil.rmtree(path.with_name(path.name + ".parts"), ignore_errors=True)
 
 
 def digest(kept: Mapping[str, np.ndarray], shard: Shard, ranks: Ranks) -> str:
