@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ ROOM = 1 << 17
 
 @dataclass(frozen=True)
 class Table:
-    """One row of any shape for each of N points."""
+    """One row of any shape for each of N points; ``about``: attributes of its dataset."""
 
     shape: tuple[int, ...]
     dtype: Any
+    about: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def row_bytes(self) -> int:
@@ -74,20 +75,34 @@ def new_file(path: Path, size: int = 0) -> Iterator[h5py.File]:
         raise OSError(errno.EIO, str(error), str(path)) from None
 
 
-def create(path: Path, tables: Mapping[str, Table], about: Mapping[str, Any], allocate: bool = True) -> None:
-    """A file of the tables, one run of bytes each, never filled; without ``allocate`` they have no bytes yet."""
-    with new_file(path, sum(t.shape[0] * t.row_bytes for t in tables.values()) if allocate else 0) as file:
+def create(
+    path: Path,
+    tables: Mapping[str, Table],
+    about: Mapping[str, Any],
+    allocate: bool = True,
+    arrays: Mapping[str, np.ndarray] = {},
+) -> None:
+    """A file of the tables, one run of bytes each, never filled; without ``allocate`` they have no bytes yet.
+
+    ``arrays`` are written whole.
+    """
+    rows = sum(t.shape[0] * t.row_bytes for t in tables.values()) if allocate else 0
+    with new_file(path, rows + sum(array.nbytes for array in arrays.values())) as file:
         for name, table in tables.items():
             layout = h5p.create(h5p.DATASET_CREATE)
             layout.set_layout(h5d.CONTIGUOUS)
             layout.set_alloc_time(h5d.ALLOC_TIME_EARLY if allocate else h5d.ALLOC_TIME_LATE)
             layout.set_fill_time(h5d.FILL_TIME_NEVER)
-            file.create_dataset(name, table.shape, np.dtype(table.dtype), dcpl=layout)
-        file.attrs.update(about)
+            file.create_dataset(name, table.shape, np.dtype(table.dtype), dcpl=layout).attrs.update(table.about)
+        _add(file, about, arrays)
 
 
 def create_virtual(
-    path: Path, tables: Mapping[str, Table], about: Mapping[str, Any], pieces: Sequence[tuple[str, Rows]]
+    path: Path,
+    tables: Mapping[str, Table],
+    about: Mapping[str, Any],
+    pieces: Sequence[tuple[str, Rows]],
+    arrays: Mapping[str, np.ndarray] = {},
 ) -> None:
     """A file of the tables over others that hold them piece by piece, each named relative to its folder."""
     with new_file(path) as file:
@@ -99,8 +114,14 @@ def create_virtual(
                     layout[max(first, done) : last] = source[max(first, done) - first :]
                     done = last
             missing = np.nan if np.dtype(table.dtype).kind == "f" else None
-            file.create_virtual_dataset(name, layout, fillvalue=missing)
-        file.attrs.update(about)
+            file.create_virtual_dataset(name, layout, fillvalue=missing).attrs.update(table.about)
+        _add(file, about, arrays)
+
+
+def _add(file: h5py.File, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    for name, array in arrays.items():
+        file.create_dataset(name, data=array)
+    file.attrs.update(about)
 
 
 def offsets(path: Path, tables: Mapping[str, Table]) -> dict[str, int | None]:
@@ -109,7 +130,7 @@ def offsets(path: Path, tables: Mapping[str, Table]) -> dict[str, int | None]:
         return {name: file[name].id.get_offset() for name in tables}
 
 
-def check_same(path: Path, tables: Mapping[str, Table], about: Mapping[str, Any]) -> None:
+def check_same(path: Path, tables: Mapping[str, Table | np.ndarray], about: Mapping[str, Any]) -> None:
     """Refuse the file of another output."""
     with open_hdf5(str(path)) as file:
         datasets: dict[str, h5py.Dataset] = {}
