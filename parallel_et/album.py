@@ -37,6 +37,8 @@ class Album:
         self.steps, self.size = steps, size
         self.entries: list[Entry] = []
         self._kept: dict[tuple[str, int], np.ndarray] = {}
+        self._opened: tuple[str, Sequence[np.ndarray]] = ("", ())
+        self._bytes = 0
         self.keeps = True
 
     def look(self, file: str) -> list[Entry]:
@@ -55,7 +57,8 @@ class Album:
             )
             if self.keeps:
                 self._kept[file, number] = image
-                self.keeps = sum(kept.nbytes for kept in self._kept.values()) <= KEEP
+                self._bytes += image.nbytes
+                self.keeps = self._bytes <= KEEP
         if not entries:
             raise UserError(f"{file}: expected images, found none")
         return entries
@@ -72,7 +75,9 @@ class Album:
         entry = self.entries[index]
         key = entry.file, entry.number
         if key not in self._kept:
-            stored = open_images(entry.file)[entry.number]
+            if self._opened[0] != entry.file:  # a stack of many is opened once
+                self._opened = entry.file, open_images(entry.file)
+            stored = self._opened[1][entry.number]
             if stored.shape[:2] != (entry.height, entry.width):
                 raise UserError(f"{entry.file}: expected the image that was there before, found another")
             if not self.keeps:

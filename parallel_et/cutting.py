@@ -27,7 +27,7 @@ class StoppedError(Exception):
     """Somebody wished to stop."""
 
     def __init__(self, wish: Wish, done: str) -> None:
-        super().__init__(f"stopped by {wish.words()} after {done}")
+        super().__init__(f"stopped by {wish.words()}: {done}")
 
 
 class Sweep:

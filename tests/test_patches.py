@@ -275,7 +275,7 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp
     assert not (tmp_path / "torn.h5").exists()
     if how == "SIGUSR1":
         assert code == 75, said
-        assert "stopped by a signal after written" in said
+        assert "stopped by a signal: written" in said
     done = patches(2, *torn, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "patches are there already" in done.stdout
@@ -295,6 +295,29 @@ def test_an_interrupted_output_of_other_images_is_not_continued(place, tmp_path)
     done = patches(2, *call, cwd=tmp_path)
     assert done.returncode == 2
     assert "part of another output: attribute images state" in done.stderr
+
+
+def test_an_output_that_is_written_anew_can_be_interrupted_too(place, tmp_path):
+    call = (place / "images", "--size", "8", "--count", "50000", "--output", "out.h5")
+    assert patches(2, *call, "--seed", "3", cwd=tmp_path).returncode == 0
+    small = {"PARALLEL_ET_TEST": "1", "PYTHONPATH": str(tmp_path)}
+    (tmp_path / "sitecustomize.py").write_text(  # the first rows take long, the time limit comes while they are written
+        "import os, time\n"
+        "if os.environ.get('PARALLEL_ET_TEST'):\n"
+        "    import parallel_et.io.output as output\n"
+        "    write = output.Output.write\n"
+        "    output.Output.write = lambda *args: (write(*args), time.sleep(10))\n"
+    )
+    stopped = patches(2, *call, "--fresh", "--max-time", "0:00:20", cwd=tmp_path, **small)
+    assert stopped.returncode == 75, stopped.stderr
+    assert "the same command without --fresh goes on" in stopped.stdout
+    done = patches(3, *call, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "8192 patches are there already" in done.stdout
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file.attrs["seed"] == 1
+        assert file["patches"].shape == (50_000, 8, 8)
+    assert [p.name for p in tmp_path.glob("out*")] == ["out.h5"]
 
 
 def test_a_list_of_many_images_is_stored(tmp_path):

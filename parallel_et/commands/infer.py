@@ -154,7 +154,7 @@ def open_output(
     def look() -> None:
         if fresh:
             discard(path)
-        elif path.exists():
+        elif path.exists() and not path.with_name(f"{path.name}.part").exists():  # else --fresh was interrupted
             raise UserError(f"{path}: expected a name that is not taken, found a file; --fresh writes it anew")
 
     ranks.from_root(look)

@@ -106,7 +106,8 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     try:
         patches(args, sweep)
     except StoppedError as early:
-        report.say(f"{early}; the same command{' without --fresh' if args.fresh else ''} goes on")
+        begun = args.fresh and part_of(args).exists()
+        report.say(f"{early}; the same command{' without --fresh' if begun else ''} goes on")
         return STOPPED
     finally:
         lock.release()
@@ -145,7 +146,12 @@ def patches(args: argparse.Namespace, sweep: Sweep) -> None:
         cutting.write(output)
 
 
+def part_of(args: argparse.Namespace) -> Path:
+    """What there is of an output that was interrupted."""
+    return Path(f"{args.output}.part")
+
+
 def refuse_taken(args: argparse.Namespace) -> None:
     """Do not begin what could not be written in the end."""
-    if not args.fresh and Path(args.output).exists():
+    if not args.fresh and Path(args.output).exists() and not part_of(args).exists():
         raise UserError(f"{args.output}: expected a name that is not taken, found a file; --fresh writes it anew")

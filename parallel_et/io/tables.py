@@ -60,14 +60,14 @@ def place_for(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def new_file(path: Path, size: int = 0) -> Iterator[h5py.File]:
-    """An HDF5 file to make, of about that size.
+def new_file(path: Path, size: int = 0, more: int = 0) -> Iterator[h5py.File]:
+    """An HDF5 file to make, of about that size, with so many bytes more that are written at once.
 
     HDF5 does not survive a file that it cannot flush when it closes it: whether there is room is found out before.
     """
     with open(path, "wb") as raw:
-        raw.write(bytes(ROOM))
-        raw.truncate(ROOM + size)
+        raw.write(bytes(ROOM + more))
+        raw.truncate(ROOM + more + size)
     try:
         with h5py.File(path, "w", **SHAPE) as file:
             yield file
@@ -87,7 +87,7 @@ def create(
     ``arrays`` are written whole.
     """
     rows = sum(t.shape[0] * t.row_bytes for t in tables.values()) if allocate else 0
-    with new_file(path, rows + sum(array.nbytes for array in arrays.values())) as file:
+    with new_file(path, rows, _bytes(tables, about, arrays)) as file:
         for name, table in tables.items():
             layout = h5p.create(h5p.DATASET_CREATE)
             layout.set_layout(h5d.CONTIGUOUS)
@@ -105,7 +105,7 @@ def create_virtual(
     arrays: Mapping[str, np.ndarray] = {},
 ) -> None:
     """A file of the tables over others that hold them piece by piece, each named relative to its folder."""
-    with new_file(path) as file:
+    with new_file(path, more=_bytes(tables, about, arrays)) as file:
         for name, table in tables.items():
             layout, done = h5py.VirtualLayout(table.shape, np.dtype(table.dtype)), 0
             for piece, (first, last) in sorted(pieces, key=lambda piece: piece[1]):
@@ -116,6 +116,12 @@ def create_virtual(
             missing = np.nan if np.dtype(table.dtype).kind == "f" else None
             file.create_virtual_dataset(name, layout, fillvalue=missing).attrs.update(table.about)
         _add(file, about, arrays)
+
+
+def _bytes(tables: Mapping[str, Table], about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> int:
+    """Of the attributes and arrays, about."""
+    values = [*about.values(), *(value for table in tables.values() for value in table.about.values())]
+    return sum(len(str(value).encode()) for value in values) + sum(array.nbytes for array in arrays.values())
 
 
 def _add(file: h5py.File, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
