@@ -3,7 +3,7 @@
 import argparse
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -141,17 +141,24 @@ def about(job: Job, params: Params, source: Source) -> dict[str, str]:
     return {"data": source.name, "data state": source.state(), "job": job.toml(), "params sha256": digest}
 
 
-def open_output(path: Path, tables: dict[str, Table], ranks: Ranks, what: dict[str, str], fresh: bool) -> Output:
+def open_output(
+    path: Path,
+    tables: dict[str, Table],
+    ranks: Ranks,
+    what: Mapping[str, str | int],
+    fresh: bool,
+    arrays: Mapping[str, np.ndarray] = {},
+) -> Output:
     """The file to write, or what there is of it; all ranks call this together."""
 
     def look() -> None:
         if fresh:
             discard(path)
-        elif path.exists():
+        elif path.exists() and not path.with_name(f"{path.name}.part").exists():  # else --fresh was interrupted
             raise UserError(f"{path}: expected a name that is not taken, found a file; --fresh writes it anew")
 
     ranks.from_root(look)
-    return Output(path, tables, ranks, what)
+    return Output(path, tables, ranks, what, arrays=arrays)
 
 
 def pieces(points: int, size: int, written: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
