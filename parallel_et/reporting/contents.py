@@ -133,7 +133,7 @@ def draw_generated(study: Study) -> Picture:
     """What the model would have us see."""
     caption = "Points drawn from the model, noise and all" + (", below points of the data." if study.sample else ".")
     if study.model.nonnegative and not sheets.look_of(study).signed:
-        caption += " What is below zero is white."
+        caption += " What is below zero is not shown."
     return picture("generated", sheets.generated(study), caption, caption)
 
 

@@ -28,7 +28,7 @@ th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.8rem 0.25rem 
   overflow-wrap: anywhere; }
 th { font-weight: 400; color: var(--quiet); width: 11rem; }
 .note { border-left: 4px solid #d4a017; background: var(--box); padding: 0.5rem 0.8rem; }
-@media (max-width: 40rem) { figure { overflow-x: auto; } img { max-width: 180%; } }
+@media (max-width: 40rem) { figure { overflow-x: auto; } img.wide { max-width: 180%; } }
 @media print {
   :root { --ink: #000; --quiet: #444; --line: #ccc; --paper: #fff; --box: #fff; }
   body { max-width: none; padding: 0; font-size: 10pt; }
@@ -49,10 +49,11 @@ class Picture(NamedTuple):
     def html(self) -> str:
         """As a figure with the picture in it."""
         source = f"data:image/png;base64,{b64encode(self.png).decode()}"
-        width, height = (int.from_bytes(self.png[at : at + 4], "big") for at in (16, 20))
+        width, height = (round(int.from_bytes(self.png[at : at + 4], "big") / 1.5) for at in (16, 20))
+        kind = "wide" if width > 820 else "narrow"  # too wide to be read at the width of a phone
         return (
-            f'<figure><img src="{source}" alt="{escape(self.alt)}" width="{round(width / 1.5)}" '
-            f'height="{round(height / 1.5)}"><figcaption>{escape(self.caption)}</figcaption></figure>'
+            f'<figure><img class="{kind}" src="{source}" alt="{escape(self.alt)}" width="{width}" height="{height}">'
+            f"<figcaption>{escape(self.caption)}</figcaption></figure>"
         )
 
 

@@ -48,7 +48,7 @@ def evidence(sample: Sample, points: int, used: int) -> Figure:
     figure = figure_of(7.0, 3.2)
     axis = figure.subplots()
     place = (np.arange(len(sample.rows)) + 0.5) * points / len(sample.rows)
-    axis.plot(place, np.sort(sample.evidence)[::-1], color=INK, linewidth=1.4)
+    axis.plot(place, np.sort(sample.evidence)[::-1], "." if len(place) == 1 else "-", color=INK, linewidth=1.4)
     if used < points:
         axis.axvspan(used, points, color="0.9", linewidth=0)
         axis.axvline(used, color="#b2182b", linestyle="--", linewidth=1.2, label=f"cut after {used} points")

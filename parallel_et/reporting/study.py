@@ -87,7 +87,7 @@ def look_at(directory: RunDirectory, shape: tuple[int, ...] | None, report: Repo
     """Read a run, and infer the causes of some of its points; ``shape`` is that of a point, if the user tells it."""
     if not directory.job.exists():
         raise UserError(f"{directory.path}: expected the directory of a run, found no job.toml there")
-    who = directory.at_work(report.say)  # before the result is read: it may be finished by then
+    who = directory.at_work(report.say)  # before the rest is read, as it may end meanwhile
     result, file = directory.latest()
     if not {"job", "name", "iteration", "N", "D"} <= set(result.about):
         raise UserError(f"{directory.path}: {file}: expected a run of this version, found one of an older")
@@ -95,7 +95,7 @@ def look_at(directory: RunDirectory, shape: tuple[int, ...] | None, report: Repo
     done, dims = int(result.about["iteration"]), len(result.W)
     report.say(f"{directory.path}: the parameters of {file}, after {done} iterations")
     state = f"going on ({who})" if who else "stopped; the command that began it goes on"
-    if directory.finished:
+    if file == directory.result.name:
         state = "finished" + (": the fields had settled" if done < job.anneal.iterations else "")
     model, scheme = model_of(job, dims)
     params, source, sample, trouble = Params(**result.params), None, None, ""
