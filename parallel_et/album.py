@@ -1,7 +1,7 @@
 """Filtered images, and the patches that are cut from them."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,10 +31,13 @@ class Entry:
 
 
 class Album:
-    """The filtered images of some files; all are kept where they fit into ``KEEP``, else the last one."""
+    """The filtered images of some files; all are kept where they fit into ``KEEP``, else the last one.
 
-    def __init__(self, steps: Steps, size: int) -> None:
-        self.steps, self.size = steps, size
+    Before each image ``between`` is called, which may raise to end long work.
+    """
+
+    def __init__(self, steps: Steps, size: int, between: Callable[[], None] = lambda: None) -> None:
+        self.steps, self.size, self.between = steps, size, between
         self.entries: list[Entry] = []
         self._kept: dict[tuple[str, int], np.ndarray] = {}
         self._opened: tuple[str, Sequence[np.ndarray]] = ("", ())
@@ -45,6 +48,7 @@ class Album:
         """All images of a file, filtered and checked; UserError if one is bad."""
         entries = []
         for number, stored in enumerate(open_images(file)):
+            self.between()
             height, width = stored.shape[:2]
             if min(height, width) < self.size:
                 raise UserError(f"{file}: expected at least {self.size} x {self.size} pixels, found {height} x {width}")
@@ -75,6 +79,7 @@ class Album:
         entry = self.entries[index]
         key = entry.file, entry.number
         if key not in self._kept:
+            self.between()
             if self._opened[0] != entry.file:  # a stack of many is opened once
                 self._opened = entry.file, open_images(entry.file)
             stored = self._opened[1][entry.number]

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 
 import numpy as np
@@ -30,11 +31,20 @@ class StoppedError(Exception):
         super().__init__(f"stopped by {wish.words()}: {done}")
 
 
+class GivenUpError(Exception):
+    """A range is not done to its end, as this rank is to stop."""
+
+
 class Sweep:
     """Work on ranges, dealt out to the ranks in contiguous runs, with progress and an end where one is wished."""
 
     def __init__(self, ranks: Ranks, report: Reporter, stopping: Stopping) -> None:
         self.ranks, self.report, self.stopping = ranks, report, stopping
+
+    def between(self) -> None:
+        """Give up the range that is being done if this rank is to stop: with many images it may take long."""
+        if self.stopping.wish(0.0):
+            raise GivenUpError
 
     def over(self, todo: Sequence[Rows], total: int, unit: str, does: str, work: Callable[[int, int], None]) -> None:
         """Call ``work(first, last)`` for all ranges, those missing of ``total``; all ranks call this together."""
@@ -44,13 +54,14 @@ class Sweep:
         self.report.begin(total, done, unit=unit)
         for turn in range(-(-len(todo) // ranks.size)):
             begun, count = time.monotonic(), 0
-            with ranks.together():
+            with ranks.together(), suppress(GivenUpError):
                 if turn < len(mine):
-                    count = mine[turn][1] - mine[turn][0]
                     work(*mine[turn])
+                    count = mine[turn][1] - mine[turn][0]
             longest = max(longest, time.monotonic() - begun)
-            done += ranks.total(count)
-            self.report.step(done, f"{does} {done} of {total} {unit}")
+            if count := ranks.total(count):
+                done += count
+                self.report.step(done, f"{does} {done} of {total} {unit}")
             if done < total and (wish := Wish(ranks.either(self.stopping.wish(1.2 * longest)))):
                 raise StoppedError(wish, f"{does} {done} of {total} {unit}")
 

@@ -297,6 +297,33 @@ def test_an_interrupted_output_of_other_images_is_not_continued(place, tmp_path)
     assert "part of another output: attribute images state" in done.stderr
 
 
+def test_a_signal_is_heard_between_two_images(place, tmp_path):
+    stack = np.random.default_rng(1).random((60, 40, 40), np.float32)
+    np.save(tmp_path / "stack.npy", stack)
+    (tmp_path / "sitecustomize.py").write_text(  # a piece takes a minute
+        "import os, time\n"
+        "if os.environ.get('PARALLEL_ET_TEST'):\n"
+        "    import parallel_et.album as album\n"
+        "    album.KEEP, image = 1, album.Album.image\n"
+        "    album.Album.image = lambda *args: (open('begun', 'w').close(), time.sleep(1), image(*args))[2]\n"
+    )
+    process = subprocess.Popen(
+        command(2, "-m", "parallel_et.patches", "stack.npy", "--count", "5000"),
+        cwd=tmp_path,
+        env={**CLEAN, "PARALLEL_ET_TEST": "1", "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for((tmp_path / "begun").exists, process)
+    for rank in ranks_of(tmp_path):
+        os.kill(rank, signal.SIGTERM)
+    seconds, code, said = ended(process, tmp_path)
+    assert code == 75, said
+    assert seconds < 30
+    assert "stopped by a signal: written 0 of 5000 patches; the same command goes on" in said
+
+
 def test_an_output_that_is_written_anew_can_be_interrupted_too(place, tmp_path):
     call = (place / "images", "--size", "8", "--count", "50000", "--output", "out.h5")
     assert patches(2, *call, "--seed", "3", cwd=tmp_path).returncode == 0

@@ -122,7 +122,7 @@ def patches(args: argparse.Namespace, sweep: Sweep) -> None:
     steps = Steps(args.clamp, pair["dog"], args.whiten, args.mean_free, args.zca, args.on_off, pair["scale"])
     files = ranks.from_root(lambda: find_images(args.images))
     ranks.from_root(lambda: refuse_taken(args))
-    album = Album(steps, args.size)
+    album = Album(steps, args.size, sweep.between)
     bad = survey(sweep, album, files, args.bad == "skip")
     for line in bad:
         report.say(f"skipped {line}")
