@@ -29,7 +29,8 @@ demo: venv
 	@mpirun -n 2 python -m parallel_et.train jobs/demo.toml
 
 test: venv
-	python -m pytest -m "not mpi"
+	python -m parallel_et.compile
+	python -m pytest -m "not mpi" -n 2 --dist loadfile
 	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi || exit 1; done
 
 parallel-hdf5: venv

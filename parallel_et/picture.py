@@ -1,50 +1,156 @@
-"""Pictures of what was learned."""
+"""Pictures of fields and of points: many of them on one sheet, as images or as curves, all to one scale."""
 
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from math import ceil, sqrt
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+CELL = 0.86
+"""Inches of the longer side of a cell."""
+LABEL = 0.18
+"""Inches above a cell for its label."""
+WIDEST = 10
+"""Cells side by side: with more, their labels could not be read on a small screen."""
+
+
+class Cell(NamedTuple):
+    """A field or a point (D,), its place on a sheet, and what to write above it."""
+
+    row: int
+    column: int
+    values: np.ndarray
+    label: str = ""
+
+
+class Look(NamedTuple):
+    """How fields and points are drawn: as images of ``image`` (h, w) or as curves, in both signs or in one.
+
+    ``channels`` is 2 where a point has an on and an off channel, of which the difference is shown.
+    """
+
+    image: tuple[int, int] | None
+    signed: bool
+    channels: int = 1
+
+    @classmethod
+    def of(cls, shape: Sequence[int], signed: bool) -> "Look":
+        """Of points of this shape: (h, w) is an image, (2, h, w) one with on and off channels, any other a curve."""
+        if len(shape) == 3 and shape[0] == 2:
+            return cls((shape[1], shape[2]), True, 2)
+        return cls((shape[0], shape[1]) if len(shape) == 2 else None, signed)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height of a cell in inches."""
+        height, width = self.image or (1, 2)
+        return CELL * max(0.2, min(1.0, width / height)), CELL * max(0.2, min(1.0, height / width))
+
+    def shown(self, values: np.ndarray) -> np.ndarray:
+        """What is drawn of a point (..., D): its channels put together, on minus off."""
+        if self.channels == 1:
+            return values
+        on, off = np.split(values, 2, axis=-1)
+        return on - off
 
 
 def draw_fields(W: np.ndarray, shape: tuple[int, ...], path: Path, title: str = "") -> None:
-    """All fields of W (D, H) as one PNG: images of ``shape`` in a grid, or curves where a point is not an image.
+    """All fields of W (D, H) in their order as one PNG."""
+    look = Look.of(shape, bool(W.min() < -0.05 * np.abs(W).max()))
+    path.write_bytes(png(draw_sheet(grid(W.T), look, title)))
 
-    Fields of one sign are drawn from white to black, fields of both signs from blue over white to red, all to one
-    scale that the colour bar shows.
+
+def grid(points: Iterable[np.ndarray], labels: Sequence[str] = (), first_row: int = 0, columns: int = 0) -> list[Cell]:
+    """Cells for points (D,) in rows of ``columns``, by default a little wider than high."""
+    points = list(points)
+    columns = columns or min(WIDEST, len(points), max(5, ceil(sqrt(1.6 * len(points)))))
+    return [
+        Cell(first_row + i // columns, i % columns, values, labels[i] if labels else "")
+        for i, values in enumerate(points)
+    ]
+
+
+def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequence[str] = ()) -> Figure:
+    """All cells to one scale, with a bar that shows it; ``names`` stand to the left of the rows.
+
+    One sign is drawn from white to black, both from blue over white to red. The brightest 2 % of the cells may
+    leave the scale, so that one of them does not hide the others.
     """
-    H = W.shape[1]
-    image = image_shape(W.shape[0], shape)
-    columns = min(H, max(5, int(np.ceil(np.sqrt(H * 1.6)))))
-    rows = -(-H // columns)
-    figure = Figure(figsize=(0.25 + 0.75 * columns + 0.9, 0.2 + 0.75 * rows + (0.3 if title else 0.0)), dpi=150)
+    values = [look.shown(cell.values) for cell in cells]
+    largest = [float(np.abs(v).max()) for v in values]
+    top = float(np.quantile(largest, 0.98, method="higher")) or 1.0
+    low = -top if look.signed else 0.0
+    width, height = look.size
+    above = LABEL if any(cell.label for cell in cells) else 0.04
+    stepx, stepy = width + 0.06, height + above + 0.02
+    rows, columns = 1 + max(cell.row for cell in cells), 1 + max(cell.column for cell in cells)
+    left, right = 0.06 + (0.08 * max(map(len, names)) if names else 0.0), 0.7
+    head = 0.28 if title else 0.06
+    inside = max(columns * stepx, 0.06 * len(title) - right)
+    total = (left + inside + right, head + rows * stepy + 0.06)
+    figure = figure_of(*total)
+    axis = figure.add_axes((0, 0, 1, 1))
+    for cell, v in zip(cells, values, strict=True):
+        x, y = left + cell.column * stepx, head + cell.row * stepy + above
+        draw_cell(axis, v, (x, y, width, height), look, low, top)
+        axis.text(x + width / 2, y - 0.025, cell.label, fontsize=7, ha="center", va="bottom")
+    for row, name in enumerate(names):
+        axis.text(left - 0.06, head + row * stepy + above + height / 2, name, fontsize=7.5, ha="right", va="center")
+    axis.text(left, 0.06, title, fontsize=8, va="top")
+    axis.set(xlim=(0, total[0]), ylim=(total[1], 0))  # in inches, downwards
+    axis.set_axis_off()
+    scale = (total[0] - right + 0.1) / total[0], 1 - (head + above) / total[1]
+    if look.image is None:
+        words = f"±{top:.3g}" if look.signed else f"0 to {top:.3g}"
+        figure.text(*scale, words, fontsize=7.5, va="top")
+    else:
+        long = min(2.0, rows * stepy - above) / total[1]
+        bar_axis = figure.add_axes((scale[0], scale[1] - long, 0.09 / total[0], long))
+        extend = "neither" if max(largest) <= top else "both" if look.signed else "max"
+        bar = figure.colorbar(ScalarMappable(Normalize(low, top), colours(look)), cax=bar_axis, extend=extend)
+        bar.ax.tick_params(labelsize=7, length=2)
+        bar.outline.set_linewidth(0.5)
+    return figure
+
+
+def draw_cell(
+    axis: Axes, values: np.ndarray, place: tuple[float, float, float, float], look: Look, low: float, top: float
+) -> None:
+    """One image or curve at x, y, width, height."""
+    x, y, width, height = place
+    if look.image is not None:
+        box, image = (x, x + width, y + height, y), values.reshape(look.image)
+        axis.imshow(image, colours(look), vmin=low, vmax=top, extent=box, aspect="auto", interpolation="nearest")
+    else:
+        up = np.clip((values - low) / (top - low), 0.0, 1.0)
+        zero = y + height * (1 - (0.0 - low) / (top - low))
+        axis.plot([x, x + width], [zero, zero], color="0.8", linewidth=0.4)
+        axis.plot(x + width * np.linspace(0, 1, len(up)), y + height * (1 - up), color="black", linewidth=0.6)
+    axis.add_patch(Rectangle((x, y), width, height, fill=False, edgecolor="0.6", linewidth=0.4))
+
+
+def colours(look: Look) -> str:
+    """The colour map."""
+    return "RdBu_r" if look.signed else "gray_r"
+
+
+def figure_of(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches, drawn without a screen."""
+    figure = Figure(figsize=(width, height), dpi=150)
     FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns, squeeze=False)
-    signed, top = bool(W.min() < -0.05 * np.abs(W).max()), float(np.abs(W).max()) or 1.0
-    shown = None
-    for h, axis in enumerate(axes.flat):
-        axis.set_xticks([])
-        axis.set_yticks([])
-        if h >= H:
-            axis.set_visible(False)
-        elif image is not None:
-            low, colours = (-top, "RdBu_r") if signed else (0.0, "gray_r")
-            shown = axis.imshow(W[:, h].reshape(image), colours, vmin=low, vmax=top, interpolation="nearest")
-        else:
-            axis.plot(W[:, h], color="black", linewidth=0.7)
-            axis.set_ylim(-1.05 * top if signed else -0.05 * top, 1.05 * top)
-    figure.subplots_adjust(0.02, 0.02, 0.86 if shown else 0.98, 0.88 if title else 0.98, 0.12, 0.12)
-    if title:
-        figure.suptitle(title, fontsize=8, y=0.98)
-    if shown is not None:
-        bar = figure.colorbar(shown, cax=figure.add_axes((0.89, 0.1, 0.02, 0.75)))
-        bar.ax.tick_params(labelsize=6)
-    figure.savefig(path)
+    return figure
 
 
-def image_shape(dims: int, shape: tuple[int, ...]) -> tuple[int, int] | None:
-    """Rows and columns of a point as an image: its own shape, or a square, or none."""
-    if len(shape) == 2:
-        return shape[0], shape[1]
-    side = round(dims**0.5)
-    return (side, side) if len(shape) == 1 and side * side == dims and side > 1 else None
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file."""
+    content = BytesIO()
+    figure.savefig(content, format="png")
+    return content.getvalue()

@@ -37,9 +37,9 @@ class Reporter:
         if self.is_root:
             self.write(line)
 
-    def begin(self, steps: int, done: int, points: int = 1) -> None:
-        """Work of so many steps begins, some of them done already; a step handles so many points."""
-        self.steps, self.done, self.points = steps, done, points
+    def begin(self, steps: int, done: int, points: int = 1, unit: str = "points") -> None:
+        """Work of so many steps begins, some of them done already; a step handles so many points, or other units."""
+        self.steps, self.done, self.points, self.unit = steps, done, points, unit
         self.begun, self.said = time.monotonic(), 0.0
 
     def iteration(self, params: Params, knobs: Knobs, info: Info) -> None:
@@ -58,7 +58,7 @@ class Reporter:
         """So many steps are done: show it, and now and then write it down."""
         now = time.monotonic()
         rate = (done - self.done) / max(now - self.begun, 1e-9)
-        line, left = f"{line}  {rate * self.points:.3g} points/s", f"left {clock((self.steps - done) / rate)}"
+        line, left = f"{line}  {rate * self.points:.3g} {self.unit}/s", f"left {clock((self.steps - done) / rate)}"
         if now - self.said >= EVERY or done == self.steps:
             self.said = now
             if self.is_root:

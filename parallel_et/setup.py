@@ -46,10 +46,15 @@ def open_source(job: Job) -> Source:
     return source
 
 
+def model_of(job: Job, dims: int) -> tuple[models.Model, Any]:
+    """The model of points of so many dimensions, and the scheme."""
+    scheme = posterior.known()[job.inference.scheme](job.inference, job.model.causes)
+    return models.known()[job.model.name](job.model, dims), scheme
+
+
 def size_up(job: Job, source: Source) -> tuple[models.Model, Any, int]:
     """The model, the scheme and the points a block, for which no data need to be read."""
-    scheme = posterior.known()[job.inference.scheme](job.inference, job.model.causes)
-    model = models.known()[job.model.name](job.model, source.dims)
+    model, scheme = model_of(job, source.dims)
     size = block_size(source.points, model.nanoseconds(len(scheme.states)), count_statistics(model))
     return model, scheme, size
 

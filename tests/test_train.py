@@ -148,14 +148,15 @@ def test_mostly_negative_data_are_warned_of_where_fields_cannot_be(tmp_path):
 def test_the_commands_are_listed_and_help_shows_an_example():
     listed = launch(None, "-m", "parallel_et")
     assert listed.returncode == 0
-    for name in ("train", "infer", "trials", "bench"):
+    for name in ("train", "infer", "trials", "patches", "bench"):
         assert name in listed.stdout
         helped = launch(2, "-m", f"parallel_et.{name}", "--help")
         assert helped.returncode == 0
         assert helped.stdout.count("example:\n  mpirun -n") == 1
     wrong = launch(None, "-m", "parallel_et", "trian")
     assert wrong.returncode == 2
-    assert wrong.stderr == "parallel-et: expected train or infer or trials or bench or slurm or compile, found trian\n"
+    known = "train or infer or trials or patches or report or bench or slurm or compile"
+    assert wrong.stderr == f"parallel-et: expected {known}, found trian\n"
 
 
 def test_a_terminal_gets_a_bar_and_the_log_its_lines(tmp_path):

@@ -1,23 +1,53 @@
 """How often the jobs of the paper find all causes, on few seeds taken in order, and what the command says of it."""
 
+import os
 import re
+import shutil
+import signal
+import subprocess
+import tomllib
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
-from launch import launch
+from launch import CLEAN, command, ended, launch, ranks_of, wait_for
 
 from parallel_et.commands.trials import wilson
+from parallel_et.job import read_job
 
 JOBS = Path(__file__).parent.parent / "jobs" / "et-2010"
+JOB = """
+[model]
+name = "linca"
+causes = 10
+sigma = 3.0
+pi = 0.2
+learn = ["W", "sigma"]
+[data]
+source = "bars"
+points = 300
+[inference]
+candidates = 5
+gamma = 3
+[anneal]
+iterations = 60
+temperature = [[0.1, 8.0], [0.8, 1.0]]
+noise.W = 0.05
+[run]
+seed = 3
+"""
+JOB_TOML = read_job(tomllib.loads(JOB)).toml()
+FILE = "runs/job-trials.h5"
+COLUMNS = ("seed", "causes", "found", "mae", "sigma", "pi", "free_energy", "iterations")
 
 
 @pytest.mark.parametrize(
     "name, least, mae",  # 12 trials: least is what a job that reaches the published share falls short of once in 1000
     [("linca-bars-noisy", 11, 0.24), ("nmf-bars-noisy", 10, 0.24), ("mca-bars-noisy", 7, 0.35)],
 )
-def test_the_noisy_bars_are_found_about_as_often_as_published(name, least, mae):
-    done = launch(2, "-m", "parallel_et.trials", JOBS / f"{name}.toml", "--count", "12")
+def test_the_noisy_bars_are_found_about_as_often_as_published(tmp_path, name, least, mae):
+    done = launch(2, "-m", "parallel_et.trials", JOBS / f"{name}.toml", "--count", "12", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found, trials = map(int, re.search(r"all 10 causes found in (\d+) of (\d+) trials", done.stdout).groups())
     assert trials == 12
@@ -25,25 +55,227 @@ def test_the_noisy_bars_are_found_about_as_often_as_published(name, least, mae):
     assert float(re.search(r"found: mean ([\d.]+)", done.stdout)[1]) <= mae
 
 
-def test_trials_are_the_same_however_they_are_spread(tmp_path):
-    short = (JOBS / "linca-bars-noisy.toml", "--count", "3", "--set", "anneal.iterations=15")
-    told = []
-    for ranks, more in ((None, ()), (3, ()), (4, ("--ranks-per-trial", "2"))):
-        done = launch(ranks, "-m", "parallel_et.trials", *short, *more, cwd=tmp_path)
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "job.toml").write_text(JOB)
+    return tmp_path
+
+
+def trials(ranks, *args, place, **env):
+    return launch(ranks, "-m", "parallel_et.trials", "job.toml", *args, cwd=place, **env)
+
+
+def begun(ranks, *args, place):
+    """The command, not waited for."""
+    return subprocess.Popen(
+        command(ranks, "-m", "parallel_et.trials", "job.toml", *args),
+        cwd=place, env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def rows(path):
+    """All columns of a file of trials."""
+    with h5py.File(path) as file:
+        return {name: column[()] for name, column in file.items()}
+
+
+def same(one, other):
+    for name in (*COLUMNS, "W"):
+        assert one[name].tobytes() == other[name].tobytes(), name
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("undisturbed")
+    (place / "job.toml").write_text(JOB)
+    done = trials(None, "--count", "12", place=place)
+    assert done.returncode == 0, done.stderr
+    return rows(place / FILE)
+
+
+def test_the_file_has_a_row_a_trial_that_a_plain_run_would_have_learned(place, undisturbed):
+    assert set(undisturbed) == {*COLUMNS, "seconds", "W"}
+    assert undisturbed["seed"].tolist() == list(range(3, 15))
+    assert undisturbed["W"].shape == (12, 25, 10)
+    for index in (0, 7):
+        done = launch(2, "-m", "parallel_et.train", "job.toml", "--set", f"run.seed={3 + index}", "--fresh", cwd=place)
         assert done.returncode == 0, done.stderr
-        told.append([line for line in done.stdout.splitlines() if "seconds" not in line and "or so" not in line])
-    assert told[0] == told[1] == told[2]
-    assert list(tmp_path.iterdir()) == []
+        with h5py.File(place / "runs/job/result.h5") as file:
+            for name in ("W", "sigma", "pi"):
+                assert (file[f"params/{name}"][()] == undisturbed[name][index]).all()
+            assert file["history/free_energy"][-1] == undisturbed["free_energy"][index]
+            assert len(file["history/free_energy"]) == undisturbed["iterations"][index]
+        found = undisturbed["found"][index]
+        assert f"{'all' if found == 10 else f'{found} of'} 10 causes found" in done.stdout
 
 
-def test_data_without_known_causes_cannot_be_tried(tmp_path):
-    np.save(tmp_path / "d.npy", np.ones((20, 3)))
+@pytest.mark.parametrize("ranks, share", [(2, 1), (3, 1), (4, 2), (4, 3), (3, 5)])
+def test_trials_are_the_same_however_they_are_spread(place, undisturbed, ranks, share):
+    done = trials(ranks, "--count", "12", "--ranks-per-trial", share, place=place)
+    assert done.returncode == 0, done.stderr
+    same(rows(place / FILE), undisturbed)
+    assert [path.name for path in (place / "runs").iterdir()] == [Path(FILE).name]
+
+
+def test_trials_that_were_killed_go_on_without_those_that_were_done(place, undisturbed):
+    process = begun(2, "--count", "12", place=place)
+    parts = place / f"{FILE}.parts"
+    wait_for(lambda: len(list(parts.glob("*.h5"))) >= 3, process)
+    for pid in ranks_of(place):
+        os.kill(pid, signal.SIGKILL)
+    _, code, _ = ended(process, place)
+    assert code != 0
+    kept = {int(path.stem): rows(path)["seconds"][0] for path in parts.glob("*.h5")}
+    assert 3 <= len(kept) < 12
+    seed = min(kept)
+    (parts / f"{seed}.h5").write_bytes((parts / f"{seed}.h5").read_bytes()[:3000])
+    done = trials(3, "--count", "12", place=place)
+    assert done.returncode == 0, done.stderr
+    assert f"warning: {FILE}.parts/{seed}.h5: expected" in done.stdout
+    assert f"{FILE}: {len(kept) - 1} of 12 trials are there already" in done.stdout
+    found = rows(place / FILE)
+    same(found, undisturbed)
+    again = dict(zip(found["seed"].tolist(), found["seconds"], strict=True))
+    assert all((again[s] == seconds) == (s != seed) for s, seconds in kept.items())
+    assert not parts.exists()
+
+
+def test_more_trials_are_added_to_those_that_are_there(place, undisturbed):
+    assert trials(2, "--count", "5", place=place).returncode == 0
+    before = rows(place / FILE)
+    assert before["seed"].tolist() == [3, 4, 5, 6, 7]
+    late = trials(None, "--count", "2", "--set", "run.seed=13", "--set", "run.threads=2", place=place)
+    assert "seeds 13 to 14" in late.stdout
+    done = trials(2, "--count", "12", place=place)
+    assert f"{FILE}: 7 of 12 trials are there already" in done.stdout
+    assert "of 12 trials (" in done.stdout
+    found = rows(place / FILE)
+    same(found, undisturbed)
+    assert (found["seconds"][:5] == before["seconds"]).all()
+    once_more = trials(3, "--count", "12", place=place)
+    assert (rows(place / FILE)["seconds"] == found["seconds"]).all()
+    assert once_more.stdout.splitlines()[1:] == done.stdout.splitlines()[-len(once_more.stdout.splitlines()) + 1 :]
+
+
+def test_trials_of_another_job_are_refused_or_put_aside(place):
+    assert trials(None, "--count", "1", place=place).returncode == 0
+    other = ("--count", "1", "--set", "model.pi=0.3")
+    refused = trials(2, *other, place=place)
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines() == [
+        f"{FILE}: holds trials of another job; use another --output, or --fresh to start over",
+        "  model.pi: 0.2 there, 0.3 here",
+    ]
+    before = rows(place / FILE)
+    fresh = trials(2, *other, "--fresh", place=place)
+    assert fresh.returncode == 0, fresh.stderr
+    assert f"what was there is kept in {FILE}.old-1" in fresh.stdout
+    same(rows(place / f"{FILE}.old-1"), before)
+    assert rows(place / FILE)["W"].tobytes() != before["W"].tobytes()
+    (place / "other.h5").write_text("no trials")
+    for output, why in (("other.h5", "an HDF5 file, found something else"), ("runs", "a file, found a directory")):
+        wrong = trials(2, "--count", "1", "--output", output, place=place)
+        assert wrong.returncode == 2
+        assert wrong.stderr.startswith(f"{output}: expected {why}")
+    assert sorted(path.name for path in place.iterdir()) == ["job.toml", "other.h5", "runs"]
+
+
+@pytest.mark.parametrize("way", ["one rank", "all ranks", "file"])
+def test_they_stop_after_the_trials_that_run_and_go_on(place, undisturbed, way):
+    process = begun(2, "--count", "12", place=place)
+    parts = place / f"{FILE}.parts"
+    wait_for(lambda: list(parts.glob("*.h5")), process)
+    if way == "one rank":
+        os.kill(ranks_of(place)[1], signal.SIGUSR1)
+    elif way == "all ranks":
+        process.send_signal(signal.SIGTERM)
+    else:
+        (parts / "stop").touch()
+    _, code, said = ended(process, place)
+    assert code == 75, said
+    there = len(rows(place / FILE)["seed"])
+    assert 1 <= there < 12
+    reason = "the file stop" if way == "file" else "a signal"
+    assert f"stopped by {reason} after {there} of 12 trials; the same command goes on" in said
+    assert [path.name for path in (place / "runs").iterdir()] == [Path(FILE).name]
+    assert trials(2, "--count", "12", place=place).returncode == 0
+    same(rows(place / FILE), undisturbed)
+
+
+def test_they_stop_before_the_time_limit(place):
+    done = trials(2, "--count", "3", "--max-time", "0.01 s", place=place)
+    assert done.returncode == 75, done.stderr
+    assert "stopped by the time limit after 0 of 3 trials" in done.stdout
+    assert list((place / "runs").iterdir()) == []
+
+
+def test_the_best_of_each_set_is_that_of_the_smallest_sigma_or_the_largest_free_energy(place, undisturbed):
+    with h5py.File(place / "given.h5", "w") as file:
+        for name, column in undisturbed.items():
+            file[name] = column
+        file["found"][:] = np.random.default_rng(1).permutation([10] * 6 + [9] * 6)
+        file.attrs["job"] = JOB_TOML
+        found, sigma, energy = (file[name][()] for name in ("found", "sigma", "free_energy"))
+    for by, merit, words in (("sigma", -sigma, "smallest sigma"), ("free_energy", energy, "largest free energy")):
+        for given, size in (((), 12), (("--of", "5"), 5), (("--of", "3"), 3)):
+            options = ("--count", "12", "--output", "given.h5", "--best", by, *given)
+            done = trials(None, *options, place=place)
+            assert done.returncode == 0, done.stderr
+            sets = 12 // size
+            best = [k * size + merit[k * size : (k + 1) * size].argmax() for k in range(sets)]
+            good = (found[best] == 10).sum()
+            low, high = wilson(good, sets)
+            told = f"({good / sets:.0%}, 95 % interval {low:.0%} to {high:.0%})"
+            assert f"best of {size} by {words}: all 10 causes found in {good} of {sets} sets {told}" in done.stdout
+            assert ("the last 2 make no full set" in done.stdout) == (size == 5)
+            assert "all 10 causes found in 6 of 12 trials (50%" in done.stdout
+
+
+def test_a_best_that_cannot_be_told_is_refused_by_one_line(place):
+    command = "python -m parallel_et.trials"
+    for options, line in (
+        (("--best", "sigma", "--set", "model.learn=['W']"),
+         "job.toml: model.learn: expected sigma in it for --best sigma, found ['W']\n"),
+        (("--of", "3"),
+         f"{command}: --of: expected --best as well, found none; --help shows an example\n"),
+        (("--best", "sigma", "--of", "0"),
+         f"{command}: --count, --ranks-per-trial and --of must be 1 or more; --help shows an example\n"),
+    ):  # fmt: skip
+        done = trials(2, *options, place=place)
+        assert (done.returncode, done.stderr) == (2, line)
+    assert not (place / "runs").exists()
+
+
+def test_trials_of_data_without_known_causes_are_ranked(tmp_path):
+    np.save(tmp_path / "d.npy", np.random.default_rng(1).normal(size=(60, 4)))
     (tmp_path / "job.toml").write_text(
-        '[model]\nname = "linca"\ncauses = 3\n[data]\nsource = "d.npy"\n[inference]\ncandidates = 2\ngamma = 1\n'
+        '[model]\nname = "linca"\ncauses = 3\nlearn = ["W", "sigma"]\n[data]\nsource = "d.npy"\n'
+        "[inference]\ncandidates = 2\ngamma = 1\n[anneal]\niterations = 5\n"
     )
-    done = launch(2, "-m", "parallel_et.trials", "job.toml", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == "job.toml: data.source: expected a generator that knows its causes, found d.npy\n"
+    for options, name, sign in (((), "free_energy", -1), (("--best", "sigma"), "sigma", 1)):
+        done = trials(2, "--count", "6", *options, place=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found = rows(tmp_path / FILE)
+        order = [int(seed) for seed in re.findall(r"^  seed (\d+): free energy ", done.stdout, re.MULTILINE)]
+        assert order == (1 + np.argsort(sign * found[name])).tolist()
+        assert "causes found" not in done.stdout
+        assert np.isnan(found["mae"]).all()
+    refused = trials(2, "--best", "sigma", "--of", "2", place=tmp_path)
+    assert refused.stderr == "--of: expected a generator that knows its causes, found d.npy\n"
+    np.save(tmp_path / "d.npy", np.ones((60, 5)))
+    refused = trials(2, "--count", "7", place=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"{FILE}: expected fields of the shape (5, 3), found (4, 3); use another")
+
+
+def test_one_group_that_fails_ends_all(place):
+    process = begun(2, "--count", "2000", place=place)
+    parts = place / f"{FILE}.parts"
+    wait_for(lambda: list(parts.glob("*.h5")), process)
+    wait_for(lambda: shutil.rmtree(parts, ignore_errors=True) or not parts.exists(), process)
+    _, code, said = ended(process, place)
+    assert code == 2
+    assert "expected a place to write to, found No such file or directory" in said
 
 
 def test_a_seed_that_only_one_group_would_reject_ends_all():

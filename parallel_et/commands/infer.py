@@ -3,7 +3,7 @@
 import argparse
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -141,7 +141,14 @@ def about(job: Job, params: Params, source: Source) -> dict[str, str]:
     return {"data": source.name, "data state": source.state(), "job": job.toml(), "params sha256": digest}
 
 
-def open_output(path: Path, tables: dict[str, Table], ranks: Ranks, what: dict[str, str], fresh: bool) -> Output:
+def open_output(
+    path: Path,
+    tables: dict[str, Table],
+    ranks: Ranks,
+    what: Mapping[str, str | int],
+    fresh: bool,
+    arrays: Mapping[str, np.ndarray] = {},
+) -> Output:
     """The file to write, or what there is of it; all ranks call this together."""
 
     def look() -> None:
@@ -151,7 +158,7 @@ def open_output(path: Path, tables: dict[str, Table], ranks: Ranks, what: dict[s
             raise UserError(f"{path}: expected a name that is not taken, found a file; --fresh writes it anew")
 
     ranks.from_root(look)
-    return Output(path, tables, ranks, what)
+    return Output(path, tables, ranks, what, arrays=arrays)
 
 
 def pieces(points: int, size: int, written: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -117,6 +117,10 @@ class RunDirectory:
                 return read(path), path.name
         raise UserError(f"{self.path}: expected a run with a result or a checkpoint, found none")
 
+    def at_work(self, say: Callable[[str], None]) -> str | None:
+        """Who works on the run just now, if somebody does; nothing is touched."""
+        return Lock(self.path / "lock", str(self.path), say).holder()
+
     def note(self, line: str) -> None:
         """Append a line to the log; a disk that is full is no reason to end a run."""
         try:

@@ -53,6 +53,12 @@ def read_group(path: str, name: str) -> dict[str, np.ndarray]:
         return {key: _numbers(item, path) for key, item in file[name].items() if isinstance(item, h5py.Dataset)}
 
 
+def read_attributes(path: str) -> dict[str, str]:
+    """What an HDF5 file says of itself, in words."""
+    with open_hdf5(path) as file:
+        return {name: str(value) for name, value in file.attrs.items()}
+
+
 def _numbers(dataset: h5py.Dataset, path: str) -> np.ndarray:
     if dataset.dtype.kind not in "fiub":
         raise UserError(f"{path}: {dataset.name}: expected numbers, found {dataset.dtype}")

@@ -59,6 +59,11 @@ class Lock:
             self._remove(holder)
         threading.Thread(target=self._beat, daemon=True).start()
 
+    def holder(self) -> str | None:
+        """Who holds the lock, if somebody alive does; it is left as it is."""
+        holder = read(self.path)
+        return f"process {holder['pid']} on {holder['host']}" if holder is not None and self._lives(holder) else None
+
     def release(self) -> None:
         """Give the lock back, if it is still ours."""
         self._ended.set()

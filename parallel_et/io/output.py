@@ -43,6 +43,7 @@ class Output:
     ----------
     tables : name -> table; all with the same number of rows
     about : root attributes
+    arrays : datasets of their own besides the tables, the same on all ranks
     way : one of ``WAYS``, by default the best; a part that is continued keeps its own
 
     Attributes
@@ -58,8 +59,9 @@ class Output:
         ranks: Ranks,
         about: Mapping[str, Any] = {},
         way: str | None = None,
+        arrays: Mapping[str, np.ndarray] = {},
     ) -> None:
-        self.path, self.tables, self.about = Path(path), dict(tables), dict(about)
+        self.path, self.tables, self.about, self.arrays = Path(path), dict(tables), dict(about), dict(arrays)
         (self.rows,) = {table.shape[0] for table in tables.values()}
         self._ranks = ranks
         self._part, self._new, self._pieces, journal = (
@@ -82,7 +84,7 @@ class Output:
         self._journal.begin(run, ranks.rank)
         with ranks.together():
             self._writer: Writer = (
-                Virtual(self._pieces, self._part, self.tables, ranks.rank)
+                Virtual(self._pieces, self._part, self.tables, ranks.rank, self.arrays)
                 if self.way == "virtual"
                 else (Mpio if self.way == "mpio" else Direct)(self._part, self.tables, ranks)
             )
@@ -139,7 +141,7 @@ class Output:
         """The way of the part that is there, if one is; refuses that of something else."""
         if not self._part.exists():
             return None
-        check_same(self._part, self.tables, self.about)
+        check_same(self._part, {**self.tables, **self.arrays}, self.about)
         noted = self._journal.folder / "way"
         if not noted.exists():
             raise UserError(f"{self._part}: expected {noted} beside it, found none; remove it or choose another name")
@@ -155,7 +157,7 @@ class Output:
             shutil.rmtree(self._journal.folder, ignore_errors=True)
             self._journal.folder.mkdir()
             (self._journal.folder / "way").write_text(self.way)
-        create(self._new, self.tables, self.about, allocate=not virtual)
+        create(self._new, self.tables, self.about, not virtual, self.arrays)
         for place in (self._journal.folder / "way", self._journal.folder, self._new):
             make_durable(place)
         self._new.replace(self._part)

@@ -3,7 +3,7 @@
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,11 @@ ROOM = 1 << 17
 
 @dataclass(frozen=True)
 class Table:
-    """One row of any shape for each of N points."""
+    """One row of any shape for each of N points; ``about``: attributes of its dataset."""
 
     shape: tuple[int, ...]
     dtype: Any
+    about: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def row_bytes(self) -> int:
@@ -59,14 +60,14 @@ def place_for(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def new_file(path: Path, size: int = 0) -> Iterator[h5py.File]:
-    """An HDF5 file to make, of about that size.
+def new_file(path: Path, size: int = 0, more: int = 0) -> Iterator[h5py.File]:
+    """An HDF5 file to make, of about that size, with so many bytes more that are written at once.
 
     HDF5 does not survive a file that it cannot flush when it closes it: whether there is room is found out before.
     """
     with open(path, "wb") as raw:
-        raw.write(bytes(ROOM))
-        raw.truncate(ROOM + size)
+        raw.write(bytes(ROOM + more))
+        raw.truncate(ROOM + more + size)
     try:
         with h5py.File(path, "w", **SHAPE) as file:
             yield file
@@ -74,23 +75,37 @@ def new_file(path: Path, size: int = 0) -> Iterator[h5py.File]:
         raise OSError(errno.EIO, str(error), str(path)) from None
 
 
-def create(path: Path, tables: Mapping[str, Table], about: Mapping[str, Any], allocate: bool = True) -> None:
-    """A file of the tables, one run of bytes each, never filled; without ``allocate`` they have no bytes yet."""
-    with new_file(path, sum(t.shape[0] * t.row_bytes for t in tables.values()) if allocate else 0) as file:
+def create(
+    path: Path,
+    tables: Mapping[str, Table],
+    about: Mapping[str, Any],
+    allocate: bool = True,
+    arrays: Mapping[str, np.ndarray] = {},
+) -> None:
+    """A file of the tables, one run of bytes each, never filled; without ``allocate`` they have no bytes yet.
+
+    ``arrays`` are written whole.
+    """
+    rows = sum(t.shape[0] * t.row_bytes for t in tables.values()) if allocate else 0
+    with new_file(path, rows, _bytes(tables, about, arrays)) as file:
         for name, table in tables.items():
             layout = h5p.create(h5p.DATASET_CREATE)
             layout.set_layout(h5d.CONTIGUOUS)
             layout.set_alloc_time(h5d.ALLOC_TIME_EARLY if allocate else h5d.ALLOC_TIME_LATE)
             layout.set_fill_time(h5d.FILL_TIME_NEVER)
-            file.create_dataset(name, table.shape, np.dtype(table.dtype), dcpl=layout)
-        file.attrs.update(about)
+            file.create_dataset(name, table.shape, np.dtype(table.dtype), dcpl=layout).attrs.update(table.about)
+        _add(file, about, arrays)
 
 
 def create_virtual(
-    path: Path, tables: Mapping[str, Table], about: Mapping[str, Any], pieces: Sequence[tuple[str, Rows]]
+    path: Path,
+    tables: Mapping[str, Table],
+    about: Mapping[str, Any],
+    pieces: Sequence[tuple[str, Rows]],
+    arrays: Mapping[str, np.ndarray] = {},
 ) -> None:
     """A file of the tables over others that hold them piece by piece, each named relative to its folder."""
-    with new_file(path) as file:
+    with new_file(path, more=_bytes(tables, about, arrays)) as file:
         for name, table in tables.items():
             layout, done = h5py.VirtualLayout(table.shape, np.dtype(table.dtype)), 0
             for piece, (first, last) in sorted(pieces, key=lambda piece: piece[1]):
@@ -99,8 +114,20 @@ def create_virtual(
                     layout[max(first, done) : last] = source[max(first, done) - first :]
                     done = last
             missing = np.nan if np.dtype(table.dtype).kind == "f" else None
-            file.create_virtual_dataset(name, layout, fillvalue=missing)
-        file.attrs.update(about)
+            file.create_virtual_dataset(name, layout, fillvalue=missing).attrs.update(table.about)
+        _add(file, about, arrays)
+
+
+def _bytes(tables: Mapping[str, Table], about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> int:
+    """Of the attributes and arrays, about."""
+    values = [*about.values(), *(value for table in tables.values() for value in table.about.values())]
+    return sum(len(str(value).encode()) for value in values) + sum(array.nbytes for array in arrays.values())
+
+
+def _add(file: h5py.File, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    for name, array in arrays.items():
+        file.create_dataset(name, data=array)
+    file.attrs.update(about)
 
 
 def offsets(path: Path, tables: Mapping[str, Table]) -> dict[str, int | None]:
@@ -109,7 +136,7 @@ def offsets(path: Path, tables: Mapping[str, Table]) -> dict[str, int | None]:
         return {name: file[name].id.get_offset() for name in tables}
 
 
-def check_same(path: Path, tables: Mapping[str, Table], about: Mapping[str, Any]) -> None:
+def check_same(path: Path, tables: Mapping[str, Table | np.ndarray], about: Mapping[str, Any]) -> None:
     """Refuse the file of another output."""
     with open_hdf5(str(path)) as file:
         datasets: dict[str, h5py.Dataset] = {}

@@ -91,8 +91,15 @@ class Mpio(Direct):
 class Virtual:
     """Files of pieces in ``<path>.parts``."""
 
-    def __init__(self, folder: Path, part: Path, tables: Mapping[str, Table], rank: int) -> None:
-        self.folder, self.part, self.tables, self.rank = folder, part, tables, rank
+    def __init__(
+        self,
+        folder: Path,
+        part: Path,
+        tables: Mapping[str, Table],
+        rank: int,
+        arrays: Mapping[str, np.ndarray] = {},
+    ) -> None:
+        self.folder, self.part, self.tables, self.rank, self.arrays = folder, part, tables, rank, arrays
 
     @staticmethod
     def pieces(folder: Path) -> list[Rows]:
@@ -128,9 +135,8 @@ class Virtual:
     def finish(self, path: Path, about: Mapping[str, Any], rows: Sequence[Rows]) -> None:
         make_durable(self.folder)
         beside = self.part.with_name(self.part.name + ".new")
-        create_virtual(
-            beside, self.tables, about, [(f"{self.folder.name}/{self._name(r)}", r) for r in sorted(set(rows))]
-        )
+        pieces = [(f"{self.folder.name}/{self._name(r)}", r) for r in sorted(set(rows))]
+        create_virtual(beside, self.tables, about, pieces, self.arrays)
         make_durable(beside)
         beside.replace(path)
         make_durable(path.parent)  # only then may what is needed to begin the file again go

@@ -111,6 +111,24 @@ def test_arrays_of_other_order_and_dtype_are_converted(path, way):
 
 @pytest.mark.mpi
 @every_way
+def test_tables_have_attributes_and_arrays_lie_beside_them(path, way):
+    ranks, arrays = Ranks(), {"zca/matrix": np.arange(12.0).reshape(3, 4)}
+    table = {"rows": Table((ranks.size, 2), np.float32, {"steps": "long " * 50_000})}
+    first = Output(path, table, ranks, ABOUT, way, arrays)
+    first.write(ranks.rank, {"rows": np.full((1, 2), ranks.rank)})
+    first.abandon()
+    ranks.meet()
+    with Output(path, table, ranks, ABOUT, way, arrays) as again:
+        again.write(ranks.rank, {"rows": np.full((1, 2), ranks.rank)})
+    with h5py.File(path) as file:
+        assert file["rows"].attrs["steps"] == "long " * 50_000
+        assert file.attrs["seed"] == 3
+        np.testing.assert_array_equal(file["zca/matrix"], arrays["zca/matrix"])
+        np.testing.assert_array_equal(file["rows"][:, 0], np.arange(ranks.size))
+
+
+@pytest.mark.mpi
+@every_way
 def test_an_abandoned_output_is_continued_by_the_way_it_was_begun(path, way):
     ranks = Ranks()
     out = Output(path, tables(), ranks, ABOUT, way)

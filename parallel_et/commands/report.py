@@ -1,0 +1,68 @@
+"""``python -m parallel_et.report DIR``: what a run has learned, in one page."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from parallel_et.commands import Parser
+from parallel_et.errors import UserError
+from parallel_et.io.directory import RunDirectory
+from parallel_et.io.whole import write_whole
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.progress import Reporter
+from parallel_et.reporting.contents import compose
+from parallel_et.reporting.study import look_at
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = Parser(
+        "report",
+        "Show in one page, report.html, what a run has learned so far: its fields, its curves, how it explains points. "
+        "The page holds its pictures, which also lie beside it. One process is enough.",
+        "python -m parallel_et.report runs/demo",
+    )
+    parser.add_argument("run", metavar="DIR", help="the directory of the run, which may still be going on")
+    parser.add_argument("--output", metavar="FOLDER", help="where the report goes, by default DIR/report")
+    shape = "shape of a point for the pictures, as 16x16 or 2x16x16 (on and off channels), by default that of the data"
+    parser.add_argument("--shape", metavar="HxW", help=shape)
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    args = parser.parse_args(argv)
+    if args.shape is not None:
+        numbers = args.shape.split("x")
+        if not all(number.isdecimal() and int(number) > 0 for number in numbers):
+            parser.error(f"--shape: expected numbers as in 16x16, found {args.shape}")
+        args.shape = tuple(map(int, numbers))
+    return args
+
+
+def main(ranks: Ranks, argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = ranks.from_root(lambda: arguments(argv))
+    ranks.limit_threads()
+
+    def alone(root: Ranks) -> UserError | None:
+        try:
+            write_report(args)
+        except UserError as error:
+            return error  # everybody is to know
+        return None
+
+    if (error := ranks.on_root_alone(alone)) is not None:
+        raise error
+    return 0
+
+
+def write_report(args: argparse.Namespace) -> None:
+    """Read the run and write the page and its pictures."""
+    report = Reporter(True, args.quiet)
+    folder = Path(args.output) if args.output else Path(args.run) / "report"
+    text, pictures = compose(look_at(RunDirectory(args.run), args.shape, report))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for picture in pictures:
+            write_whole(folder / picture.name, picture.png)
+        write_whole(folder / "report.html", text.encode())
+    except OSError as error:
+        raise UserError(f"{folder}: expected a folder to write to, found {error.strerror}") from None
+    report.say(f"report: {folder / 'report.html'}")

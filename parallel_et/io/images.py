@@ -1,0 +1,130 @@
+"""Image files of many kinds as arrays of grey values."""
+
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+import h5py
+import numpy as np
+from PIL import Image
+from scipy.io import loadmat
+
+from parallel_et.errors import UserError
+
+PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+RAW = (".iml", ".imc")
+ENDINGS = (*PICTURES, ".npy", ".mat", *RAW)
+RAW_SHAPE = (1024, 1536)
+"""Of van Hateren's images: big-endian integers of 16 bits, row by row."""
+LUMINANCE = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue (ITU-R BT.601)."""
+PLAIN = ("L", "I", "F", "I;16", "I;16B", "I;16L", "RGB")
+"""Modes of Pillow whose numbers are the grey values or red, green and blue."""
+Image.MAX_IMAGE_PIXELS = None  # large images are wanted here
+
+
+def find_images(names: Sequence[str]) -> list[str]:
+    """The files that are meant by files, folders (their images by name) and patterns; each once."""
+    found: list[str] = []
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            inside = sorted(p for p in path.iterdir() if _ending(p.name) in ENDINGS and not p.name.startswith("."))
+            if not inside:
+                raise UserError(f"{name}: expected images ({' '.join(ENDINGS)}), found none in this folder")
+            found += map(str, inside)
+        elif path.is_file() or _split(name)[1]:
+            found.append(name)
+        elif matching := sorted(p for p in glob.glob(name, recursive=True) if Path(p).is_file()):
+            found += matching
+        else:
+            raise UserError(f"{name}: expected a file, a folder or a pattern of files, found nothing there")
+    return list(dict.fromkeys(found))
+
+
+def open_images(name: str) -> Sequence[np.ndarray]:
+    """The images of a file as they are stored, each (height, width) or (height, width, 3 or 4).
+
+    Files of arrays may hold a stack: .npy (images, height, width), .mat (height, width, images); TIFF several pages.
+    """
+    try:
+        images = _open(*_split(name))
+    except (UserError, MemoryError):
+        raise
+    except Exception as error:  # what a library says of a damaged file has no common kind
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"{name}: expected an image, found what cannot be read ({why})") from None
+    for image in images:
+        if image.ndim not in (2, 3) or image.dtype.kind not in "fiub":
+            raise UserError(f"{name}: expected images of numbers, found the shape {image.shape} of {image.dtype}")
+    return images
+
+
+def grey(image: np.ndarray) -> np.ndarray:
+    """An image as grey values, (height, width) float64; of colours their luminance, without the alpha channel."""
+    if image.ndim == 2:
+        return np.asarray(image, np.float64)
+    return np.asarray(image[..., :3], np.float64) @ np.array(LUMINANCE)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A file, and the variable of ``file.mat:variable``."""
+    path, colon, variable = name.rpartition(":")
+    return (path, variable) if colon and _ending(path) == ".mat" else (name, "")
+
+
+def _ending(name: str) -> str:
+    return Path(name).suffix.lower()
+
+
+def _open(path: str, variable: str) -> Sequence[np.ndarray]:
+    ending = _ending(path)
+    if ending in PICTURES:
+        return _pages(path)
+    if ending == ".npy":
+        table = np.load(path, mmap_mode="r", allow_pickle=False)
+        return list(table) if table.ndim == 3 and not _coloured(table) else [table]
+    if ending == ".mat":
+        table = _variable(path, variable)
+        return list(table.transpose(2, 0, 1)) if table.ndim == 3 and not _coloured(table) else [table]
+    if ending in RAW:
+        expected, found = 2 * RAW_SHAPE[0] * RAW_SHAPE[1], Path(path).stat().st_size
+        if found != expected:
+            raise UserError(f"{path}: expected {expected} bytes of {RAW_SHAPE[0]} x {RAW_SHAPE[1]}, found {found}")
+        return [np.fromfile(path, ">u2").reshape(RAW_SHAPE)]
+    raise UserError(f"{path}: expected an image ({' '.join(ENDINGS)}), found {ending or 'no such ending'}")
+
+
+def _pages(path: str) -> list[np.ndarray]:
+    pages = []
+    with Image.open(path, formats=["PNG", "JPEG", "TIFF"]) as image:
+        for page in range(getattr(image, "n_frames", 1)):
+            image.seek(page)
+            pages.append(np.asarray(image if image.mode in PLAIN else image.convert("RGB")))
+    return pages
+
+
+def _coloured(table: np.ndarray) -> bool:
+    return table.shape[-1] in (3, 4)
+
+
+def _variable(path: str, name: str) -> np.ndarray:
+    """One variable of a MATLAB file, by name or the only one that could be an image."""
+    if h5py.is_hdf5(path):  # as MATLAB's version 7.3 is, its axes in the other order
+        with h5py.File(path, "r") as file:
+            every = {key: item[()].T for key, item in file.items() if isinstance(item, h5py.Dataset)}
+    else:
+        every = loadmat(path)
+    able = {
+        key: value
+        for key, value in every.items()
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.ndim > 1 and min(value.shape) > 1
+    }
+    if name in able:
+        return able[name]
+    if not name and len(able) == 1:
+        return next(iter(able.values()))
+    raise UserError(
+        f"{path}: expected {f'a variable {name}' if name else 'one variable, or file.mat:NAME'}, "
+        f"found {', '.join(sorted(able)) or 'none'}"
+    )

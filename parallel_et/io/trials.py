@@ -1,0 +1,181 @@
+"""The outcomes of many trials of a job: one row a trial in one HDF5 file, to which more can be added."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parallel_et.errors import UserError
+from parallel_et.io.files import open_hdf5
+from parallel_et.io.lock import Lock
+from parallel_et.io.whole import hdf5_image, write_whole
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Outcome of one trial.
+
+    Attributes
+    ----------
+    causes, found : how many causes are behind the data, and how many the trial has found; 0 where they are not known
+    mae : mean absolute error between the causes and their fields; NaN where they are not known
+    free_energy : that of the last iteration
+    W : (D, H)
+    """
+
+    seed: int
+    causes: int
+    found: int
+    mae: float
+    sigma: float
+    pi: float
+    free_energy: float
+    iterations: int
+    seconds: float
+    W: np.ndarray
+
+
+class Trials:
+    """The file of a job's trials, and ``<file>.parts`` with those of a job that runs or was interrupted, a file each.
+
+    Any rank may ``take``, ``add`` and ``ask_to_stop``; the rest is the root's.
+
+    Parameters
+    ----------
+    about : root attributes of the file, among them the job
+    differing : says in which keys the job of a trial that is there differs, a line each
+
+    Attributes
+    ----------
+    rows : seed -> trial, on the root
+    stop : the file whose appearance asks all to stop
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        about: Mapping[str, str],
+        differing: Callable[[str], list[str]],
+        say: Callable[[str], None],
+    ) -> None:
+        self.path, self.about, self.differing, self.say = path, about, differing, say
+        self.parts = path.with_name(path.name + ".parts")
+        self.stop = self.parts / "stop"
+        self.rows: dict[int, Trial] = {}
+        self._lock = Lock(path.with_name(path.name + ".lock"), str(path), say)
+
+    def hold(self) -> None:
+        """Keep other jobs off the file; its folder is made if need be."""
+        if self.path.is_dir():
+            raise UserError(f"{self.path}: expected a file, found a directory")
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._lock.take()
+
+    def release(self) -> None:
+        """Let other jobs in."""
+        self._lock.release()
+
+    def set_aside(self) -> None:
+        """Move what is there out of the way."""
+        there, number = [path for path in (self.path, self.parts) if path.exists()], 1
+        while (aside := Path(f"{self.path}.old-{number}")).exists() or Path(f"{aside}.parts").exists():
+            number += 1
+        with writing(self.path):
+            for path in there:
+                path.rename(aside if path == self.path else Path(f"{aside}.parts"))
+        if there:
+            self.say(f"what was there is kept in {aside}{'' if self.path in there else '.parts'}")
+
+    def look(self, shape: tuple[int, int]) -> None:
+        """Read the trials that are there, of fields W of this shape; those of another job are refused."""
+        found = [self.path] if self.path.exists() else []
+        for path in [*found, *sorted(self.parts.glob("*.h5"))]:
+            try:
+                about, trials = read_trials(path)
+            except UserError as error:
+                if path == self.path:
+                    raise
+                self.say(f"warning: {error}; this trial is run again")
+                path.unlink()
+                continue
+            self._check(path, about, trials, shape)
+            self.rows.update((trial.seed, trial) for trial in trials)
+
+    def _check(self, path: Path, about: Mapping[str, Any], trials: Iterable[Trial], shape: tuple[int, int]) -> None:
+        way_out = "use another --output, or --fresh to start over"
+        if differing := self.differing(about.get("job", "")):
+            lines = [f"{path}: holds trials of another job; {way_out}", *(f"  {line}" for line in differing)]
+            raise UserError("\n".join(lines))
+        for trial in trials:
+            if trial.W.shape != shape:
+                raise UserError(f"{path}: expected fields of the shape {shape}, found {trial.W.shape}; {way_out}")
+
+    def begin(self) -> None:
+        """Make the folder for trials to come, without what was left there by a job that died."""
+        with writing(self.parts):
+            self.parts.mkdir(exist_ok=True)
+            for left in (*self.parts.glob("*.taken"), *self.parts.glob("*.part"), self.stop):
+                left.unlink(missing_ok=True)
+
+    def take(self, seed: int) -> bool:
+        """Whether the trial of this seed is the caller's to run: the first who asks gets it."""
+        with writing(self.parts):
+            try:
+                os.close(os.open(self.parts / f"{seed}.taken", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                return False
+        return True
+
+    def add(self, trial: Trial) -> None:
+        """Store a trial that is done."""
+        self._write(self.parts / f"{trial.seed}.h5", [trial])
+
+    def ask_to_stop(self) -> None:
+        """Tell all ranks to stop after the trials that they run now."""
+        with suppress(OSError):  # then they come to their end
+            self.stop.touch()
+
+    def done(self) -> int:
+        """Number of trials that this job has added so far, by whatever rank."""
+        return sum(int(path.stem) not in self.rows for path in self.parts.glob("*.h5"))
+
+    def collect(self, seeds: Iterable[int]) -> int:
+        """Bring the trials of these seeds, and those of an interrupted job, into the one file; returns how many."""
+        added = {seed: read_trials(self.parts / f"{seed}.h5")[1][0] for seed in seeds}
+        self.rows.update(added)
+        if any(self.parts.glob("*.h5")):
+            self._write(self.path, [self.rows[seed] for seed in sorted(self.rows)])
+        shutil.rmtree(self.parts)
+        return len(added)
+
+    def _write(self, path: Path, trials: list[Trial]) -> None:
+        columns = {field.name: np.array([getattr(trial, field.name) for trial in trials]) for field in fields(Trial)}
+        with writing(path):
+            write_whole(path, hdf5_image({"": columns}, self.about))
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say in one line why nothing can be written there."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{path}: expected a place to write to, found {error.strerror}") from None
+
+
+def read_trials(path: Path) -> tuple[dict[str, Any], list[Trial]]:
+    """The attributes and the trials of a file."""
+    with open_hdf5(str(path)) as file:
+        try:
+            about, columns = dict(file.attrs), [file[field.name][()] for field in fields(Trial)]
+            rows = zip(*(column if column.ndim > 1 else column.tolist() for column in columns), strict=True)
+            trials = [Trial(*row) for row in rows]
+        except (OSError, KeyError, ValueError, RuntimeError) as error:
+            raise UserError(f"{path}: expected a file of trials, found something else ({error})") from None
+    return about, trials

@@ -1,0 +1,101 @@
+"""What is done to images before patches are cut from them, and to patches afterwards."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import fft
+from scipy.ndimage import gaussian_filter
+
+WHITEN_F0 = 0.4
+"""Cycles a pixel at which the pseudo-whitening of Olshausen and Field cuts off: about 200 in a picture of 512."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Which steps are taken, always in this order: the first three on whole images, the others on patches."""
+
+    clamp: float | None = None
+    dog: tuple[float, float] | None = None
+    whiten: bool = False
+    mean_free: bool = False
+    zca: float | None = None
+    on_off: bool = False
+    scale: tuple[float, float] | None = None
+
+    def image_steps(self) -> list[dict[str, Any]]:
+        """The steps on images in plain words."""
+        steps = {
+            "clamp": None if self.clamp is None else {"brightest percent": self.clamp},
+            "difference of Gaussians": None if self.dog is None else {"sigmas": list(self.dog), "edges": "reflected"},
+            "whiten": {"filter": "f exp(-(f/f0)^4)", "f0": WHITEN_F0} if self.whiten else None,
+        }
+        return [{"step": name, **values} for name, values in steps.items() if values is not None]
+
+    def patch_steps(self, span: tuple[float, float] | None) -> list[dict[str, Any]]:
+        """The steps on patches in plain words; ``span``: smallest and largest value before scaling."""
+        steps = {
+            "mean-free": {} if self.mean_free else None,
+            "zca": None if self.zca is None else {"epsilon": self.zca, "matrix": "/zca/matrix", "mean": "/zca/mean"},
+            "on-off": {"channels": ["positive part", "negative part"]} if self.on_off else None,
+            "scale": None if self.scale is None else {"from": list(span or ()), "to": list(self.scale)},
+        }
+        return [{"step": name, **values} for name, values in steps.items() if values is not None]
+
+
+@dataclass(frozen=True)
+class Zca:
+    """Mean (D,) of all patches, and the symmetric matrix (D, D) that whitens what differs from it."""
+
+    mean: np.ndarray
+    matrix: np.ndarray
+
+
+def filter_image(image: np.ndarray, steps: Steps) -> np.ndarray:
+    """Clamp, filter and whiten an image (height, width) float64; the result is float32."""
+    if steps.clamp is not None:
+        image = np.minimum(image, np.percentile(image, 100 - steps.clamp))
+    if steps.dog is not None:
+        narrow, wide = (gaussian_filter(image, sigma) for sigma in steps.dog)
+        image = narrow - wide
+    if steps.whiten:
+        image = whiten(image)
+    with np.errstate(over="ignore"):
+        return image.astype(np.float32)
+
+
+def whiten(image: np.ndarray) -> np.ndarray:
+    """Multiply the spectrum of an image, taken as periodic, by f exp(-(f/f0)^4)."""
+    height, width = image.shape
+    f = np.hypot(fft.fftfreq(height)[:, None], fft.rfftfreq(width))
+    return fft.irfft2(fft.rfft2(image) * (f * np.exp(-((f / WHITEN_F0) ** 4))), image.shape)
+
+
+def zca_of(first: np.ndarray, second: np.ndarray, points: int, epsilon: float) -> Zca:
+    """From the sums over all patches of x (D,) and x x' (D, D); ``epsilon`` is added to the variances."""
+    mean = first / points
+    variances, axes = np.linalg.eigh(second / points - np.outer(mean, mean))
+    return Zca(mean, (axes / np.sqrt(np.maximum(variances, 0) + epsilon)) @ axes.T)
+
+
+def prepare(patches: np.ndarray, steps: Steps, zca: Zca | None, span: tuple[float, float] | None) -> np.ndarray:
+    """The steps on patches (n, size, size), as far as ``zca`` and ``span`` are known yet; float64.
+
+    Returns
+    -------
+    (n, size, size), or (n, 2, size, size) with on and off channels if the step before them is done
+    """
+    values: np.ndarray = patches.reshape(len(patches), -1).astype(np.float64)
+    if steps.mean_free:
+        values -= values.mean(1, keepdims=True)
+    if steps.zca is not None:
+        if zca is None:
+            return values.reshape(patches.shape)
+        values = (values - zca.mean) @ zca.matrix
+    values = values.reshape(patches.shape)
+    if steps.on_off:
+        values = np.maximum(np.stack([values, -values], 1), 0.0)
+    if steps.scale is not None and span is not None:
+        (low, high), (smallest, largest) = steps.scale, span
+        values = low + (values - smallest) * ((high - low) / (largest - smallest))
+    return values

@@ -1,0 +1,156 @@
+"""From what is known of a run to its report: which pictures and words stand where."""
+
+from collections.abc import Iterator
+
+from matplotlib.figure import Figure
+
+from parallel_et.errors import UserError
+from parallel_et.io.files import read_attributes
+from parallel_et.measure import recovery
+from parallel_et.picture import png
+from parallel_et.reporting import page, plots, sheets
+from parallel_et.reporting.page import Picture, Section
+from parallel_et.reporting.study import Sample, Study
+from parallel_et.run import installed, now
+
+Content = str | Picture
+"""Part of a section: HTML, or a picture that is also written beside the page."""
+
+
+def compose(study: Study) -> tuple[str, list[Picture]]:
+    """The page and its pictures."""
+    pictures, sections = [], []
+    for heading, contents in chapters(study):
+        pictures += [content for content in contents if isinstance(content, Picture)]
+        body = "\n".join(content if isinstance(content, str) else content.html() for content in contents)
+        sections.append(Section(heading, body))
+    title = f"{study.job.name}: {study.model.H} causes of {study.job.model.name}"
+    foot = f"Made by parallel_et {installed('parallel_et')} from {study.file} at {now()}."
+    return page.html(title, facts(study), sections, foot), pictures
+
+
+def facts(study: Study) -> dict[str, object]:
+    """The run in a few words."""
+    about, params, history = study.result.about, study.params, study.result.history
+    found: dict[str, object] = {
+        "job": study.job.name,
+        "model": study.job.model.name,
+        "points, N": about["N"],
+        "dimensions, D": about["D"],
+        "causes, H": study.model.H,
+        "iterations": f"{study.iterations} of {study.job.anneal.iterations}",
+        "state": study.state,
+        "inference": f"{study.job.inference.scheme}, H' = {study.scheme.candidates}, gamma = {study.scheme.gamma}",
+        "sigma": f"{float(params.sigma):.4g}",
+        "pi": f"{float(params.pi):.4g}",
+    }
+    if study.iterations:
+        found["free energy a point"] = f"{history['free_energy'][-1]:.6g}"
+    if "W" in study.result.truth:
+        found["causes behind the data"] = recovery(study.model, study.scheme, params, study.result.truth["W"])
+    return found
+
+
+def chapters(study: Study) -> Iterator[tuple[str, list[Content]]]:
+    """Headings and what stands under them."""
+    yield "Fields", list(of_fields(study))
+    if study.iterations:
+        yield "Course of the run", [draw_curves(study)]
+    if study.sample is None:
+        yield "Points", [page.note(f"The data cannot be read, so nothing is inferred here: {study.trouble}")]
+    else:
+        yield "Points", list(of_points(study, study.sample))
+    yield "Data drawn from the model", [draw_generated(study)]
+    if study.iterations:
+        words = "Share of each phase in the time of the iterations, as the root measured it; beside, the totals."
+        figure = plots.phases(study.result.history)
+        yield "Time", [picture("time", figure, "Stacked bars: share of each phase over the iterations.", words)]
+    yield "Job", [page.listing(study.result.about["job"].strip())]
+    yield "Provenance", [page.table(provenance(study))]
+    if steps := preparation(study):
+        yield "How the data were made", [page.table(steps)]
+
+
+def picture(name: str, figure: Figure, alt: str, caption: str) -> Picture:
+    """A figure to be shown and written."""
+    return Picture(f"{name}.png", png(figure), alt, caption)
+
+
+def of_fields(study: Study) -> Iterator[Content]:
+    """The fields, and their course over the snapshots."""
+    H, most = study.model.H, sheets.MOST_FIELDS
+    caption = "Each with the number of its cause and " + (
+        "its norm, the largest first." if study.sample is None else "how often it is active, the most used first."
+    )
+    if most < H:
+        caption += f" The first {most} of {H}."
+    if study.guessed:
+        what = "square images" if len(study.shape) == 2 else "curves"
+        caption += f" The shape of a point is not known, they are drawn as {what}; --shape tells another."
+    elif len(study.shape) == 1:
+        caption += " Points are vectors, drawn as curves; --shape 16x16 would draw images."
+    elif len(study.shape) == 3 and study.shape[0] == 2:
+        caption += " On minus off channel."
+    yield picture("fields", sheets.fields(study), f"The generative fields of {min(H, most)} causes in a grid.", caption)
+    if len(study.result.snapshots.get("W", ())):
+        caption = "Some of them, a row each, at the snapshots of the run and where they are now."
+        yield picture("snapshots", sheets.course(study), "Fields at successive iterations, a row for each.", caption)
+
+
+def draw_curves(study: Study) -> Picture:
+    """The curves over the iterations."""
+    last = study.result.history
+    alt = (
+        f"Curves over {study.iterations} iterations; at the end: free energy {last['free_energy'][-1]:.6g}, "
+        f"temperature {last['temperature'][-1]:.4g}, sigma {last['sigma'][-1]:.4g}, pi {last['pi'][-1]:.4g}, "
+        f"{last['points_used'][-1]} points used, {last['unused_causes'][-1]} causes unused."
+    )
+    caption = "The free energy is that of the E-step at the iteration's temperature, sigma and pi are those after it."
+    return picture("curves", plots.curves(last), alt, caption)
+
+
+def of_points(study: Study, sample: Sample) -> Iterator[Content]:
+    """What the model makes of points of the data."""
+    N, n = sample.source.points, len(sample.rows)
+    used = int(study.result.history["points_used"][-1]) if study.iterations else N
+    which = f"all {N} points" if n == N else f"{n} of {N} points, evenly spread"
+    cut = f"the last cut left {used}" if used < N else "there was no cut at the end"
+    caption = f"Evidence of {which}, at temperature 1 with these parameters, sorted; {cut}."
+    yield picture("evidence", plots.evidence(sample, N, used), f"Sorted evidence of the points; {cut}.", caption)
+    caption = f"Mean of the posterior means of each cause over {which}, beside the prior."
+    figure = plots.usage(sample.usage, study.order, float(study.params.pi))
+    low, high = sheets.percent(sample.usage.min()), sheets.percent(sample.usage.max())
+    yield picture("usage", figure, f"Bars: usage of the causes, from {low} to {high}.", caption)
+    caption = (
+        "Points with a cause, evenly spread over the data, a row each: the point; its reconstruction as the mean of "
+        "the posterior, and by its most probable (MAP) state, which may have more than gamma causes; their fields."
+    )
+    alt = "Points, their reconstructions and the fields that explain them, a row for each point."
+    yield picture("examples", sheets.examples(study, sample), alt, caption)
+
+
+def draw_generated(study: Study) -> Picture:
+    """What the model would have us see."""
+    caption = "Points drawn from the model, noise and all" + (", below points of the data." if study.sample else ".")
+    if study.model.nonnegative and not sheets.look_of(study).signed:
+        caption += " What is below zero is not shown."
+    return picture("generated", sheets.generated(study), caption, caption)
+
+
+def provenance(study: Study) -> dict[str, object]:
+    """Where the run was made, of what and when."""
+    about = {key: value for key, value in study.result.about.items() if key not in ("job", "calm", "points digest")}
+    about["seconds checkpoints"] = f"{about['seconds checkpoints']:.3g}"
+    first = ("name", "start", "end", "restarts", "host", "ranks", "mpi", "commit", "data fingerprint")
+    return {key: about[key] for key in (*first, *sorted(set(about) - set(first))) if key in about}
+
+
+def preparation(study: Study) -> dict[str, str]:
+    """What the file of the data says of itself, such as the steps of its preparation."""
+    path = study.job.data.source.partition(":")[0]
+    if study.sample is None or not path.endswith((".h5", ".hdf5")):
+        return {}
+    try:
+        return read_attributes(path)
+    except UserError:  # it went away meanwhile
+        return {}

@@ -1,0 +1,158 @@
+"""What is known of a run: its result or newest checkpoint, and what its model makes of some of its points."""
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isqrt, prod
+from typing import Any
+
+import numpy as np
+
+from parallel_et.data.base import Source
+from parallel_et.errors import UserError
+from parallel_et.inference import Inference
+from parallel_et.io.directory import RunDirectory
+from parallel_et.io.result import Result
+from parallel_et.job import Job, check_job
+from parallel_et.models.base import Model, Params
+from parallel_et.progress import Reporter
+from parallel_et.setup import largest_of, model_of, open_source
+
+SAMPLE, STRETCH = 4096, 64
+"""Points of the data that are looked at, at most, and how many of them lie side by side."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the model makes of points spread evenly over the data.
+
+    Attributes
+    ----------
+    source : the data
+    rows : (n,) their numbers
+    evidence : (n,) F_n at temperature 1
+    active : (n,) expected number of active causes
+    usage : (H,) mean of the posterior means of each cause
+    """
+
+    source: Source
+    rows: np.ndarray
+    evidence: np.ndarray
+    active: np.ndarray
+    usage: np.ndarray
+
+    def points(self, rows: Sequence[int]) -> np.ndarray:
+        """Some points of the data, (n, D)."""
+        found = [self.source.read(row, row + 1)[:, : self.source.dims] for row in rows]
+        return np.concatenate(found).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A run, as far as it has come.
+
+    Attributes
+    ----------
+    file : where the parameters are from
+    state : finished, going on or stopped, in words
+    shape : of a point, and ``guessed`` whether nobody said so
+    sample : what the model makes of some points, or None: then ``trouble`` says why
+    """
+
+    job: Job
+    result: Result
+    file: str
+    state: str
+    model: Model
+    scheme: Any
+    params: Params
+    shape: tuple[int, ...]
+    guessed: bool
+    sample: Sample | None
+    trouble: str
+
+    @property
+    def iterations(self) -> int:
+        """How many are done."""
+        return int(self.result.about["iteration"])
+
+    @property
+    def order(self) -> np.ndarray:
+        """The causes, those used most first, of equal ones, or if no data can be read, by the norm of their fields."""
+        norms = np.linalg.norm(self.params.W, axis=0)
+        return np.lexsort((-norms,) if self.sample is None else (-norms, -self.sample.usage))
+
+
+def look_at(directory: RunDirectory, shape: tuple[int, ...] | None, report: Reporter) -> Study:
+    """Read a run, and infer the causes of some of its points; ``shape`` is that of a point, if the user tells it."""
+    if not directory.job.exists():
+        raise UserError(f"{directory.path}: expected the directory of a run, found no job.toml there")
+    who = directory.at_work(report.say)  # before the rest is read, as it may end meanwhile
+    result, file = directory.latest()
+    if not {"job", "name", "iteration", "N", "D"} <= set(result.about):
+        raise UserError(f"{directory.path}: {file}: expected a run of this version, found one of an older")
+    job = check_job(tomllib.loads(result.about["job"]), result.about["name"])
+    done, dims = int(result.about["iteration"]), len(result.W)
+    report.say(f"{directory.path}: the parameters of {file}, after {done} iterations")
+    state = f"going on ({who})" if who else "stopped; the command that began it goes on"
+    if file == directory.result.name:
+        state = "finished" + (": the fields had settled" if done < job.anneal.iterations else "")
+    model, scheme = model_of(job, dims)
+    params, source, sample, trouble = Params(**result.params), None, None, ""
+    try:
+        source = open_data(job, int(result.about["N"]), dims)
+        sample = infer(Inference(model, scheme, params, ("evidence", "means")), source, report)
+    except (UserError, ArithmeticError) as error:
+        trouble = str(error)
+        report.say(f"warning: the data cannot be read, the report does without them ({trouble})")
+    stated = shape or (source.shape if source else getattr(job.data, "shape", None))
+    if stated and prod(stated) != dims:
+        raise UserError(f"--shape: expected {dims} values, found {'x'.join(map(str, stated))}")
+    shown = tuple(stated or guess(dims))
+    return Study(job, result, file, state, model, scheme, params, shown, not stated, sample, trouble)
+
+
+def open_data(job: Job, points: int, dims: int) -> Source:
+    """The data of a run, as far as can be told without reading all of them."""
+    if job.data.source.startswith("array:"):
+        raise UserError("data: expected a file or a generator, found an array that a script has passed")
+    source = open_source(job)
+    if (source.points, source.dims) != (points, dims):
+        found = f"{source.points} of {source.dims}"
+        raise UserError(f"{source.name}: expected the run's {points} points of {dims} dimensions, found {found}")
+    return source
+
+
+def guess(dims: int) -> tuple[int, ...]:
+    """The shape of points of which it is not known: square if it can be."""
+    side = isqrt(dims)
+    return (side, side) if side > 1 and side * side == dims else (dims,)
+
+
+def spread(points: int) -> Iterator[tuple[int, int]]:
+    """Stretches [first, last) of rows: all, or ``SAMPLE`` of them spread evenly."""
+    if points <= SAMPLE:
+        yield from ((first, min(first + STRETCH, points)) for first in range(0, points, STRETCH))
+        return
+    for first in np.linspace(0, points - STRETCH, SAMPLE // STRETCH).astype(int).tolist():
+        yield first, first + STRETCH
+
+
+def infer(inference: Inference, source: Source, report: Reporter) -> Sample:
+    """What the model makes of points spread evenly over the data."""
+    stretches = list(spread(source.points))
+    total = sum(last - first for first, last in stretches)
+    rows, evidence, active, usage = [], [], [], np.zeros(inference.model.H)
+    report.begin(total, 0)
+    done = 0
+    for first, last in stretches:
+        Y = source.read(first, last)
+        largest_of(Y[:, : source.dims], first, source.name)
+        found = inference.block(Y, first)
+        rows.append(np.arange(first, last))
+        evidence.append(found["evidence"])
+        active.append(found["means"].sum(1))
+        usage += found["means"].sum(0)
+        done += last - first
+        report.step(done, f"{done} of {total} points inferred")
+    return Sample(source, np.concatenate(rows), np.concatenate(evidence), np.concatenate(active), usage / total)

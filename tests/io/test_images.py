@@ -1,0 +1,121 @@
+"""Image files of each kind."""
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+
+from parallel_et.errors import UserError
+from parallel_et.io.images import find_images, grey, open_images
+
+RNG = np.random.default_rng(1)
+BYTES = RNG.integers(0, 256, (30, 40), np.uint8)
+WORDS = RNG.integers(0, 65536, (30, 40), np.uint16)
+COLOURS = RNG.integers(0, 256, (30, 40, 3), np.uint8)
+LUMA = 0.299 * COLOURS[..., 0] + 0.587 * COLOURS[..., 1] + 0.114 * COLOURS[..., 2]
+STACK = RNG.normal(0, 1, (5, 30, 40))
+
+
+def only(path):
+    (image,) = open_images(str(path))
+    return grey(image)
+
+
+@pytest.mark.parametrize("ending", ["png", "tif", "TIFF"])
+@pytest.mark.parametrize("values", [BYTES, WORDS, COLOURS], ids=["bytes", "words", "colours"])
+def test_pictures_without_loss_are_read_exactly(tmp_path, ending, values):
+    Image.fromarray(values).save(tmp_path / f"a.{ending}")
+    np.testing.assert_allclose(only(tmp_path / f"a.{ending}"), LUMA if values is COLOURS else values, rtol=1e-14)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "P", "LA", "1"])
+def test_pictures_of_other_modes_become_grey(tmp_path, mode):
+    picture = Image.fromarray(COLOURS).convert(mode)
+    picture.save(tmp_path / "a.png")
+    expected = np.asarray(picture.convert("RGB"), float) @ [0.299, 0.587, 0.114]
+    np.testing.assert_allclose(only(tmp_path / "a.png"), expected, rtol=1e-14)
+
+
+def test_a_jpeg_is_read_nearly(tmp_path):
+    smooth = np.add.outer(np.arange(64), np.arange(64)).astype(np.uint8)
+    Image.fromarray(smooth).save(tmp_path / "a.jpg", quality=95)
+    assert np.abs(only(tmp_path / "a.jpg") - smooth).max() < 5
+
+
+def test_a_float_tiff_and_one_of_several_pages(tmp_path):
+    pages = [Image.fromarray(page.astype(np.float32)) for page in STACK]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    np.testing.assert_array_equal([grey(page) for page in open_images(str(tmp_path / "a.tif"))], STACK.astype("f4"))
+
+
+def test_arrays_of_numpy_alone_in_colour_and_in_a_stack(tmp_path):
+    for values, expected in ((WORDS, [WORDS]), (COLOURS, [LUMA]), (STACK, STACK)):
+        np.save(tmp_path / "a.npy", values)
+        np.testing.assert_allclose([grey(i) for i in open_images(str(tmp_path / "a.npy"))], expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("version", ["5", "7.3"])
+def test_matlab_files_old_and_new(tmp_path, version):
+    def save(**variables):
+        if version == "5":
+            savemat(tmp_path / "a.mat", variables)
+            return
+        with h5py.File(tmp_path / "a.mat", "w", userblock_size=512) as file:
+            for name, values in variables.items():
+                file[name] = np.transpose(values)
+        with open(tmp_path / "a.mat", "rb+") as raw:
+            raw.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
+
+    save(IMAGES=STACK.transpose(1, 2, 0), count=np.array([[5.0]]))
+    np.testing.assert_array_equal([grey(i) for i in open_images(str(tmp_path / "a.mat"))], STACK)
+    save(one=WORDS, two=BYTES)
+    with pytest.raises(UserError, match=r"a\.mat: expected one variable, or file\.mat:NAME, found one, two"):
+        open_images(str(tmp_path / "a.mat"))
+    name = f"{tmp_path}/a.mat:two"
+    assert find_images([name]) == [name]
+    np.testing.assert_array_equal(only(name), BYTES)
+
+
+@pytest.mark.parametrize("ending", ["iml", "imc"])
+def test_raw_images_of_van_hateren(tmp_path, ending):
+    values = RNG.integers(0, 6000, (1024, 1536)).astype(">u2")
+    (tmp_path / f"imk00001.{ending}").write_bytes(values.tobytes())
+    np.testing.assert_array_equal(only(tmp_path / f"imk00001.{ending}"), values)
+    (tmp_path / f"short.{ending}").write_bytes(values.tobytes()[:-2])
+    with pytest.raises(UserError, match="expected 3145728 bytes of 1024 x 1536, found 3145726"):
+        open_images(str(tmp_path / f"short.{ending}"))
+
+
+@pytest.mark.parametrize("name", ["cut.png", "cut.jpg", "cut.tif", "cut.npy", "cut.mat", "empty.png", "a.txt", "o.npy"])
+def test_a_damaged_file_is_named_in_one_line(tmp_path, name):
+    whole = tmp_path / f"whole{name[name.index('.') :]}"
+    if name.startswith("cut"):
+        if name.endswith("npy"):
+            np.save(whole, STACK)
+        elif name.endswith("mat"):
+            savemat(whole, {"a": STACK})
+        else:
+            Image.fromarray(COLOURS).resize((300, 300)).save(whole)
+        (tmp_path / name).write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    elif name == "o.npy":
+        np.save(tmp_path / name, np.array([{}, []], object), allow_pickle=True)
+    else:
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=f"{name}: expected ") as caught:
+        open_images(str(tmp_path / name))
+    assert "\n" not in str(caught.value)
+
+
+def test_files_folders_and_patterns_each_file_once_by_name(tmp_path):
+    for name in ("b.png", "a.JPG", "c.txt", ".hidden.png", "d.npy"):
+        (tmp_path / name).touch()
+    folder = str(tmp_path)
+    assert find_images([folder]) == [f"{folder}/{name}" for name in ("a.JPG", "b.png", "d.npy")]
+    assert find_images([f"{folder}/d.npy", f"{folder}/*.[np]*"]) == [f"{folder}/d.npy", f"{folder}/b.png"]
+    for nothing in (f"{folder}/x.png", f"{folder}/*.tif"):
+        with pytest.raises(UserError, match="expected a file, a folder or a pattern of files, found nothing there"):
+            find_images([nothing])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"expected images .* found none in this folder"):
+        find_images([f"{folder}/empty"])
