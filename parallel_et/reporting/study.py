@@ -16,6 +16,7 @@ from parallel_et.io.result import Result
 from parallel_et.job import Job, check_job
 from parallel_et.models.base import Model, Params
 from parallel_et.progress import Reporter
+from parallel_et.reporting.quality import Course, course_of
 from parallel_et.setup import largest_of, model_of, open_source
 
 SAMPLE, STRETCH = 4096, 64
@@ -57,6 +58,7 @@ class Study:
     state : finished, going on or stopped, in words
     shape : of a point, and ``guessed`` whether nobody said so
     sample : what the model makes of some points, or None: then ``trouble`` says why
+    quality : of the truncation at the snapshots, where these are there and the causes few
     """
 
     job: Job
@@ -70,6 +72,7 @@ class Study:
     guessed: bool
     sample: Sample | None
     trouble: str
+    quality: Course | None
 
     @property
     def iterations(self) -> int:
@@ -109,7 +112,8 @@ def look_at(directory: RunDirectory, shape: tuple[int, ...] | None, report: Repo
     if stated and prod(stated) != dims:
         raise UserError(f"--shape: expected {dims} values, found {'x'.join(map(str, stated))}")
     shown = tuple(stated or guess(dims))
-    return Study(job, result, file, state, model, scheme, params, shown, not stated, sample, trouble)
+    quality = course_of(model, scheme, result, sample.source, sample.rows, report) if sample else None
+    return Study(job, result, file, state, model, scheme, params, shown, not stated, sample, trouble, quality)
 
 
 def open_data(job: Job, points: int, dims: int) -> Source:
