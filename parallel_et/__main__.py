@@ -9,6 +9,7 @@ COMMANDS = {
     "infer": "tell what a trained model makes of data",
     "trials": "train it with many seeds and count how often all causes are found",
     "generate": "draw points from a trained model",
+    "compare": "compare its reconstruction error with that of classical NMF",
     "patches": "cut patches from images for training",
     "report": "show in one page what a run has learned",
     "bench": "measure an iteration beside one matrix product",
