@@ -8,6 +8,8 @@ COMMANDS = {
     "train": "train a model as a job file says",
     "infer": "tell what a trained model makes of data",
     "trials": "train it with many seeds and count how often all causes are found",
+    "generate": "draw points from a trained model",
+    "compare": "compare its reconstruction error with that of classical NMF",
     "patches": "cut patches from images for training",
     "sounds": "cut segments or spectrograms from recordings for training",
     "voices": "let ten voices say a sentence, as recordings for sounds",

@@ -1,6 +1,7 @@
-"""What a trained model makes of points: evidence, candidates, posterior means, MAP states and reconstructions."""
+"""What a trained model makes of points: evidence, candidates, means, MAP states, reconstructions and quality."""
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
@@ -8,11 +9,13 @@ import numpy as np
 
 from parallel_et.errors import UserError
 from parallel_et.models.base import Model, Params
+from parallel_et.posterior.exact import MOST_CAUSES, Exact, ExactOptions
 from parallel_et.posterior.states import Posterior
 from parallel_et.rows import LANES, pad_rows
 
-WHAT = ("evidence", "candidates", "means", "map", "reconstruction")
-"""What can be asked for."""
+USUAL = ("evidence", "candidates", "means", "map", "reconstruction")
+WHAT = (*USUAL, "quality")
+"""What can be asked for; quality, of all 2^H states, with few causes only."""
 MOST_STATES = 1 << 17
 """States a point up to which gamma is raised for a MAP state that is full. Each step doubles them or more; with this
 many a point takes milliseconds, with as many as a job may have it would be a second. A job with more raises none."""
@@ -25,7 +28,8 @@ class Inference:
 
     The MAP state is that of the job's own H' and gamma; where it is full, with gamma active causes, the point is done
     again with both raised by one, H' up to H, until it is not full, everything is considered, or there would be too
-    many states (OCA sec. 4.5). All else is that of the job's own H' and gamma.
+    many states (OCA sec. 4.5). All else is that of the job's own H' and gamma. The quality Q_n is the share of the
+    states that it considers in the evidence of all 2^H (ET eq. 21).
 
     Parameters
     ----------
@@ -38,6 +42,7 @@ class Inference:
             raise UserError(f"what: expected some of {', '.join(WHAT)}, found {', '.join(wrong)}")
         self.model, self.scheme, self.what = model, scheme, frozenset(what)
         self.ready = model.prepare(params, model.at_rest(0))
+        self._exact = exact_for(model.H) if "quality" in what else None
         self._raised: dict[tuple[int, int], Any] = {}
         self._lock = Lock()
 
@@ -55,6 +60,7 @@ class Inference:
             "map": ("map", (points, H), "u1"),
             "map_gamma": ("map", (points,), "i4"),
             "reconstruction": ("reconstruction", (points, D), "f8"),
+            "quality": ("quality", (points,), "f8"),
         }
         return {name: (shape, np.dtype(kind)) for name, (asked, shape, kind) in every.items() if asked in self.what}
 
@@ -79,6 +85,10 @@ class Inference:
                 break
             rows = np.flatnonzero(found["map"].sum(1) == found["map_gamma"])
             scheme = self._raise(scheme) if len(rows) else None
+        if self._exact is not None:
+            for some in pieces(np.arange(len(Y)), len(self._exact.states)):
+                whole = self._exact.infer(self.model, self.ready, pad_rows(Y[some]), 1.0, lambda phase: None)
+                found["quality"][some] = np.exp(np.minimum(found["quality"][some] - whole.evidence, 0.0))
         return found
 
     def full(self, found: dict[str, np.ndarray]) -> int:
@@ -98,6 +108,8 @@ class Inference:
             found["means"][rows] = self.model.means(posterior, self.scheme.states)
         if "reconstruction" in found:
             found["reconstruction"][rows] = self.model.reconstruction(self.ready, posterior, self.scheme.states)
+        if "quality" in found:
+            found["quality"][rows] = posterior.evidence  # until that of all states is known
 
     def _raise(self, scheme: Any) -> Any:
         """The scheme with H' and gamma raised by one, made once for all blocks; None if there is none."""
@@ -106,6 +118,14 @@ class Inference:
             if key not in self._raised:
                 self._raised[key] = scheme.raised(self.model.H, MOST_STATES)
             return self._raised[key]
+
+
+@lru_cache(1)
+def exact_for(causes: int) -> Exact:
+    """The scheme that considers all states."""
+    if causes > MOST_CAUSES:
+        raise UserError(f"quality: expected a model of at most {MOST_CAUSES} causes, found {causes}")
+    return Exact(ExactOptions(), causes)
 
 
 def pieces(rows: np.ndarray, states: int) -> Iterator[np.ndarray]:

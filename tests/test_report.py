@@ -129,7 +129,7 @@ def test_a_report_shows_all_of_a_finished_run(place):
     assert done.stdout.splitlines()[0] == "runs/demo: the parameters of result.h5, after 100 iterations"
     assert done.stdout.splitlines()[-1] == "report: runs/demo/report/report.html"
     found = pictures(place / "runs/demo/report")
-    names = {"fields", "snapshots", "curves", "evidence", "usage", "examples", "generated", "time"}
+    names = {"fields", "snapshots", "curves", "quality", "evidence", "usage", "examples", "generated", "time"}
     assert set(found) == names
     assert all(image.std() > 0.02 for image in found.values())
     assert coloured(found["fields"])
@@ -224,7 +224,7 @@ def test_of_many_ranks_one_does_the_work(place, tmp_path):
     done = report("runs/demo", "--output", tmp_path, ranks=3, cwd=place)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("report: ") == 1
-    assert len(pictures(tmp_path)) == 8
+    assert len(pictures(tmp_path)) == 9
 
 
 def test_mistakes_are_one_line(place, tmp_path):
@@ -310,6 +310,6 @@ def test_a_browser_shows_the_page_with_all_its_pictures(place, tmp_path, chromiu
         found = re.search(r'data-seen="(.*?)"', dom)[1].replace("&quot;", '"')
         assert '"title":"demo: 10 causes of linca"' in found
         widths = [int(w) for w in re.search(r'"images":\[(.*?)\]', found)[1].split(",")]
-        assert len(widths) == 8
+        assert len(widths) == 9
         assert min(widths) > 0
         assert re.search(r'"width":(\d+)', found)[1] == re.search(r'"room":(\d+)', found)[1]  # nothing sticks out

@@ -6,13 +6,14 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from parallel_et.commands import STOPPED, Parser
 from parallel_et.data.base import Source
 from parallel_et.errors import UserError
-from parallel_et.inference import WHAT, Inference
+from parallel_et.inference import USUAL, WHAT, Inference
 from parallel_et.io.directory import RunDirectory
 from parallel_et.io.files import FileRows
 from parallel_et.io.lock import Lock
@@ -42,8 +43,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     data = 'rows of "file.h5:/dataset" or "file.npy"; "job" takes the data that the run was trained on'
     parser.add_argument("data", metavar="DATA", help=data)
     parser.add_argument("--output", metavar="FILE", default="posterior.h5", help="posterior.h5 by default")
-    what = f"some of {','.join(WHAT)}; all by default"
-    parser.add_argument("--what", metavar="NAMES", default=",".join(WHAT), help=what)
+    what = f"some of {','.join(WHAT)}; all but quality, which takes all 2^H states, by default"
+    parser.add_argument("--what", metavar="NAMES", default=",".join(USUAL), help=what)
     parser.add_argument("--fresh", action="store_true", help="start over, also if FILE is there")
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_max_time()
@@ -59,7 +60,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     args = ranks.from_root(lambda: arguments(argv))
     report = Reporter(ranks.is_root, args.quiet)
     stopping = Stopping(args.max_time)
-    job, params = trained(args.run, ranks, report)
+    job, params, _ = trained(args.run, ranks, report)
     ranks.limit_threads(job.run.threads)
     with ranks.together():
         source = open_source(job) if args.data == "job" else FileRows(args.data)
@@ -73,19 +74,19 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         lock.release()
 
 
-def trained(place: str, ranks: Ranks, report: Reporter) -> tuple[Job, Params]:
-    """Job and parameters of a run: of its result, or of its last checkpoint; all ranks call this together."""
+def trained(place: str, ranks: Ranks, report: Reporter) -> tuple[Job, Params, dict[str, Any]]:
+    """Job, parameters and attributes of a run's result, or of its last checkpoint; all ranks call this together."""
     found: Result | None = None
 
-    def find() -> tuple[Job, tuple[int, ...]]:
+    def find() -> tuple[Job, tuple[int, ...], dict[str, Any]]:
         nonlocal found
         found, name = RunDirectory(place).latest()
         report.say(f"{place}: the parameters of {name}, after {found.about.get('iteration', '?')} iterations")
-        return check_job(tomllib.loads(found.about["job"]), found.about["name"]), found.W.shape
+        return check_job(tomllib.loads(found.about["job"]), found.about["name"]), found.W.shape, found.about
 
-    job, shape = ranks.from_root(find)
+    job, shape, about = ranks.from_root(find)
     empty = Params(np.empty(shape), np.empty(()), np.empty(()))
-    return job, ranks.share(empty if found is None else Params(**found.params))
+    return job, ranks.share(empty if found is None else Params(**found.params)), about
 
 
 def infer(
@@ -105,6 +106,8 @@ def infer(
     row = source.dims * source.dtype().itemsize + sum(table.row_bytes for table in tables.values())
     blocks = -(-source.points // block)
     count = max(1, min(PIECE // (block * row), blocks // (4 * ranks.size)))  # at least a few pieces for each rank
+    if "quality" in args.what:  # takes long
+        count = 1
     todo = list(pieces(source.points, count * block, output.written))
     done = source.points - sum(last - first for first, last in todo)
     report.say(
@@ -137,8 +140,12 @@ def infer(
 
 def about(job: Job, params: Params, source: Source) -> dict[str, str]:
     """What an output is of; a part of the same can be continued."""
-    digest = sha256(b"".join(np.asarray(value).tobytes() for value in vars(params).values())).hexdigest()
-    return {"data": source.name, "data state": source.state(), "job": job.toml(), "params sha256": digest}
+    return {"data": source.name, "data state": source.state(), "job": job.toml(), "params sha256": digest_of(params)}
+
+
+def digest_of(params: Params) -> str:
+    """What tells these parameters from others."""
+    return sha256(b"".join(np.asarray(value).tobytes() for value in vars(params).values())).hexdigest()
 
 
 def open_output(

@@ -100,7 +100,7 @@ class Bars(Generated):
         sigma = o.noise.sigma if o.noise.kind == "gauss" else 0.0
         return {"W": self.fields.T.copy(), "pi": pi.copy(), "sigma": np.array(sigma)}
 
-    def group(self, index: int) -> np.ndarray:
+    def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         o = self.options
         rng = stream(self.seed, "data", index)
         s = rng.random((GROUP, len(self.fields))) < o.probability
@@ -108,8 +108,8 @@ class Bars(Generated):
             s[few] = rng.random((int(few.sum()), len(self.fields))) < o.probability
         clean = s @ self.fields if o.overlap == "sum" else _strongest(s, self.fields)
         if o.noise.kind == "poisson":
-            return rng.poisson(clean).astype(np.float64)
-        return clean + (o.noise.sigma * rng.standard_normal(clean.shape) if o.noise.kind == "gauss" else 0.0)
+            return rng.poisson(clean).astype(np.float64), s
+        return clean + (o.noise.sigma * rng.standard_normal(clean.shape) if o.noise.kind == "gauss" else 0.0), s
 
 
 def _strongest(s: np.ndarray, bars: np.ndarray) -> np.ndarray:

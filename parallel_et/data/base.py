@@ -2,6 +2,7 @@
 
 import mmap
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -94,14 +95,19 @@ class Generated(Source):
     """A source that draws its points, in groups of ``GROUP``."""
 
     @abstractmethod
-    def group(self, index: int) -> np.ndarray:
-        """The points of one group, (GROUP, dims)."""
+    def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """The points of one group, (GROUP, dims), and the states that made them, (GROUP, causes)."""
+
+    def drawn(self, first: int, last: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Rows [first, last) group by group: their place among these rows, the points and their states."""
+        for index in range(first // GROUP, -(-last // GROUP)):
+            low, high = max(first, index * GROUP), min(last, (index + 1) * GROUP)
+            part = slice(low - index * GROUP, high - index * GROUP)
+            points, states = self.group(index)
+            yield slice(low - first, high - first), points[part], states[part]
 
     def read(self, first: int, last: int) -> np.ndarray:
         rows = new_table(last - first, self.dims, np.float64)
-        for index in range(first // GROUP, -(-last // GROUP)):
-            low, high = max(first, index * GROUP), min(last, (index + 1) * GROUP)
-            rows[low - first : high - first, : self.dims] = self.group(index)[
-                low - index * GROUP : high - index * GROUP
-            ]
+        for place, points, _ in self.drawn(first, last):
+            rows[place, : self.dims] = points
         return rows

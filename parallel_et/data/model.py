@@ -29,18 +29,18 @@ class ModelOptions(DataOptions):
 
 
 class Drawn(Generated):
-    """Points of a model with known parameters."""
+    """Points of a model with known parameters; those of another ``purpose`` are independent of them."""
 
-    def __init__(self, model: Model, params: Params, points: int, seed: int) -> None:
-        self.model, self.params, self.points, self.seed = model, params, points, seed
+    def __init__(self, model: Model, params: Params, points: int, seed: int, purpose: str = "data") -> None:
+        self.model, self.params, self.points, self.seed, self.purpose = model, params, points, seed, purpose
         self.dims = len(params.W)
         self.shape = (self.dims,)
 
     def truth(self) -> dict[str, np.ndarray]:
         return dict(vars(self.params))
 
-    def group(self, index: int) -> np.ndarray:
-        return self.model.generate(self.params, stream(self.seed, "data", index), GROUP)[0]
+    def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        return self.model.generate(self.params, stream(self.seed, self.purpose, index), GROUP)
 
 
 class DrawnFromFile(Drawn):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from parallel_et.errors import UserError
@@ -10,6 +11,7 @@ from parallel_et.measure import recovery
 from parallel_et.picture import Sound, png
 from parallel_et.reporting import page, plots, sheets
 from parallel_et.reporting.page import Picture, Section
+from parallel_et.reporting.quality import Course
 from parallel_et.reporting.study import HDF5, Sample, Study
 from parallel_et.run import installed, now
 
@@ -56,6 +58,8 @@ def chapters(study: Study) -> Iterator[tuple[str, list[Content]]]:
     yield "Fields", list(of_fields(study))
     if study.iterations:
         yield "Course of the run", [draw_curves(study)]
+    if study.quality is not None:
+        yield "Quality of the truncation", [draw_quality(study.quality, study.scheme.gamma)]
     if study.sample is None:
         yield "Points", [page.note(f"The data cannot be read, so nothing is inferred here: {study.trouble}")]
     else:
@@ -117,6 +121,21 @@ def draw_curves(study: Study) -> Picture:
     )
     caption = "The free energy is that of the E-step at the iteration's temperature, sigma and pi are those after it."
     return picture("curves", plots.curves(last), alt, caption)
+
+
+def draw_quality(course: Course, gamma: int) -> Picture:
+    """The quality of the truncation over the iterations."""
+    last = course.quality[-1]
+    kinds = {"": np.ones(len(last), bool)}
+    if course.few is not None:
+        kinds = {f" for those made by at most {gamma} causes": course.few, " for those made by more": ~course.few}
+    means = " and ".join(f"{last[which].mean():.3f}{kind}" for kind, which in kinds.items() if which.any())
+    caption = (
+        f"Of {len(last)} points, drawn at random, the share of the considered states in the evidence of all 2^H states "
+        f"(Q_n), at temperature 1 with the parameters of each snapshot. At the end its mean is {means}."
+    )
+    alt = f"Curves of the quality of {len(last)} points over the iterations; at the end the mean is {means}."
+    return picture("quality", plots.quality(course, gamma), alt, caption)
 
 
 def of_points(study: Study, sample: Sample) -> Iterator[Content]:

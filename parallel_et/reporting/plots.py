@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from parallel_et.picture import figure_of
+from parallel_et.reporting.quality import Course
 from parallel_et.reporting.study import Sample
 
 CURVES = {
@@ -56,6 +57,37 @@ def evidence(sample: Sample, points: int, used: int) -> Figure:
     axis.set_xlim(0, points)
     axis.set_xlabel("points, sorted", fontsize=8)
     axis.set_ylabel("evidence $F_n$", fontsize=8)
+    plain(axis)
+    figure.tight_layout()
+    return figure
+
+
+def quality(course: Course, gamma: int) -> Figure:
+    """The quality of each point over the iterations, by whether at most gamma causes made it (fig. 4C)."""
+    figure = figure_of(7.0, 3.2)
+    axis = figure.subplots()
+    every = np.ones(course.quality.shape[1], bool)
+    kinds = [(every, INK, f"{len(every)} points")]
+    if course.few is not None:
+        few, many = course.few, ~course.few
+        kinds = [
+            (many, "#8b1a1a", f"{many.sum()} points made by more causes"),
+            (few, "#33b233", f"{few.sum()} points made by at most {gamma} causes"),
+        ]
+    style = "." if len(course.iterations) == 1 else "-"
+    for which, colour, label in kinds:
+        if which.any():
+            lines = axis.plot(
+                course.iterations, course.quality[:, which], style, color=colour, linewidth=0.9, alpha=0.75, zorder=3
+            )
+            lines[0].set_label(label)
+    legend = axis.legend(fontsize=8, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    for line in legend.get_lines():
+        line.set(linewidth=2, alpha=1)
+    axis.set(xlim=(0, course.iterations[-1]), ylim=(-0.02, 1.02))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_xlabel("iteration", fontsize=8)
+    axis.set_ylabel("quality $Q_n$", fontsize=8)
     plain(axis)
     figure.tight_layout()
     return figure

@@ -19,6 +19,7 @@ from parallel_et.job import Job, check_job
 from parallel_et.models.base import Model, Params
 from parallel_et.picture import Sound
 from parallel_et.progress import Reporter
+from parallel_et.reporting.quality import Course, course_of
 from parallel_et.setup import largest_of, model_of, open_source
 
 HDF5 = (".h5", ".hdf5")
@@ -63,6 +64,7 @@ class Study:
     shape : of a point, and ``guessed`` whether nobody said so
     sound : what is known of points that are sounds, drawn as such
     sample : what the model makes of some points, or None: then ``trouble`` says why
+    quality : of the truncation at the snapshots, where these are there and the causes few
     """
 
     job: Job
@@ -77,6 +79,7 @@ class Study:
     sound: Sound | None
     sample: Sample | None
     trouble: str
+    quality: Course | None
 
     @property
     def iterations(self) -> int:
@@ -117,7 +120,8 @@ def look_at(directory: RunDirectory, shape: tuple[int, ...] | None, report: Repo
         raise UserError(f"--shape: expected {dims} values, found {'x'.join(map(str, stated))}")
     shown = tuple(stated or guess(dims))
     sound = sound_of(source, shown) if source else None
-    return Study(job, result, file, state, model, scheme, params, shown, not stated, sound, sample, trouble)
+    quality = course_of(model, scheme, result, sample.source, sample.rows, report) if sample else None
+    return Study(job, result, file, state, model, scheme, params, shown, not stated, sound, sample, trouble, quality)
 
 
 def open_data(job: Job, points: int, dims: int) -> Source:

@@ -1,0 +1,53 @@
+"""``python -m parallel_et.compare DIR``: the reconstruction error of a run beside that of classical NMF."""
+
+import argparse
+from collections.abc import Sequence
+
+from parallel_et.commands import Parser
+from parallel_et.commands.infer import trained
+from parallel_et.comparison import STARTS, compare
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.progress import Reporter
+from parallel_et.reporting.study import open_data
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = Parser(
+        "compare",
+        "Compare the reconstruction error of a run on its data with that of classical NMF with as many fields, by "
+        "scikit-learn. All ranks do the first, the root alone the second.",
+        "mpirun -n 4 python -m parallel_et.compare runs/digits",
+    )
+    parser.add_argument("run", metavar="DIR", help="the directory of the run, which may still be going on")
+    starts = f"random starts of classical NMF, of which the best counts; {STARTS} by default"
+    parser.add_argument("--starts", metavar="K", type=int, default=STARTS, help=starts)
+    parser.add_argument("--seed", metavar="NUMBER", type=int, default=1, help="of these; 1 by default")
+    args = parser.parse_args(argv)
+    for option, good, expected in (
+        ("starts", args.starts > 0, "a positive number"),
+        ("seed", 0 <= args.seed < 2**32, "a number from 0 to 2^32 - 1"),
+    ):
+        if not good:
+            parser.error(f"--{option}: expected {expected}, found {vars(args)[option]}")
+    return args
+
+
+def main(ranks: Ranks, argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = ranks.from_root(lambda: arguments(argv))
+    report = Reporter(ranks.is_root, False)
+    job, params, run = trained(args.run, ranks, report)
+    ranks.limit_threads(job.run.threads)
+    with ranks.together():
+        source = open_data(job, int(run["N"]), len(params.W))
+    found = compare(ranks, params, job, source, args.starts, args.seed, report.say)
+    classical = found.classical
+    rest = args.starts - classical.settled
+    report.say(
+        f"classical NMF with {params.W.shape[1]} fields: reconstruction error {classical.error:.6g}, the best of "
+        f"{args.starts} starts" + (f", of which {rest} had not settled" if rest else "")
+    )
+    where = "above" if found.excess >= 0 else "below"
+    report.say(f"{job.model.name} is {abs(found.excess):.2%} {where} classical NMF".replace("%", " %"))
+    return 0
