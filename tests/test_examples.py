@@ -1,0 +1,72 @@
+"""Every example runs as its users run it, at small size; that of the bars is run in test_library.py."""
+
+import re
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from launch import launch, learned
+from PIL import Image
+from scipy.io import wavfile
+
+from parallel_et import load
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SMALL = ("--points", 300, "--iterations", 6)
+
+
+def example(name, *args, ranks=None, cwd):
+    start = ("-m", "mpi4py") if ranks else ()
+    done = launch(ranks, *start, EXAMPLES / name, *args, cwd=cwd, MPLBACKEND="agg", timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+def is_picture(path):
+    with Image.open(path) as image:
+        return min(image.size) > 100 and len(np.unique(np.asarray(image))) > 5
+
+
+@pytest.fixture(scope="module")
+def grass(tmp_path_factory):
+    place = tmp_path_factory.mktemp("grass")
+    assert "fields: grass/fields.png" in example("grass.py", *SMALL, "--causes", 8, cwd=place)
+    return place / "grass"
+
+
+def test_grass_is_cut_into_patches_and_learned(grass):
+    assert is_picture(grass / "fields.png")
+    with h5py.File(grass / "grass.h5") as file:
+        assert file["patches"].shape == (300, 10, 10)
+    assert load(grass / "run").W.shape == (100, 8)
+
+
+def test_a_run_is_looked_at_without_the_package(grass, tmp_path):
+    said = example("look.py", grass / "run", tmp_path, cwd=tmp_path)
+    assert "N=300 D=100 H=8" in said
+    assert is_picture(tmp_path / "look-fields.png")
+    assert is_picture(tmp_path / "look-course.png")
+    assert "parallel_et" not in (EXAMPLES / "look.py").read_text()
+
+
+@pytest.mark.parametrize("made_up", [True, False])
+def test_sound_is_learned_from_chirps_or_a_wave_file(made_up, tmp_path):
+    if not made_up:
+        noise = np.random.default_rng(1).normal(0, 1000, (4000, 2)).astype(np.int16)
+        wavfile.write(tmp_path / "two channels.wav", 4000, noise)
+    example("sound.py", *([] if made_up else ["two channels.wav"]), *SMALL, "--causes", 10, cwd=tmp_path)
+    assert is_picture(tmp_path / "sound/fields.png")
+    W = load(tmp_path / "sound/run").W
+    assert W.shape == (100 if made_up else 50, 10)
+    assert 0 < np.abs(W).max() < 10
+
+
+def test_a_model_of_a_script_equals_brute_force_and_learns_the_same_on_any_number_of_ranks(tmp_path):
+    size = ("--points", 500, "--iterations", 30)
+    said = [example("own_model.py", *size, "--output", f"run{r}", ranks=r, cwd=tmp_path) for r in (1, 2)]
+    assert "an iteration equals brute force" in said[0]
+    assert said[0] == said[1]
+    assert int(re.search(r"(\d+) of 10 bars found", said[0])[1]) >= 8
+    assert learned(tmp_path / "run1/result.h5") == learned(tmp_path / "run2/result.h5")
