@@ -5,11 +5,12 @@ BIN := .venv/bin
 RANKS := 1 2 3 4
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help venv demo test parallel-hdf5 test-parallel-hdf5 soak lint clean
+.PHONY: help venv demo test docs parallel-hdf5 test-parallel-hdf5 soak lint clean
 
 help:
 	@echo "make demo   train jobs/demo.toml on two ranks and show what was learned"
 	@echo "make test   run the whole test suite"
+	@echo "make docs   build the documentation into docs/_build; begin with index.html"
 	@echo "make soak   kill a run 25 times, go on each time on other ranks, compare its end with an undisturbed one"
 	@echo "make lint   ruff and mypy"
 	@echo "make venv   build the .venv that all of these use"
@@ -21,7 +22,7 @@ venv: .venv/ready
 
 .venv/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mpi,data,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mpi,reproduce,dev]"
 	@touch $@
 
 demo: venv
@@ -32,6 +33,14 @@ test: venv
 	python -m parallel_et.compile
 	python -m pytest -m "not mpi" -n 2 --dist loadfile
 	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi || exit 1; done
+
+docs: .venv/docs
+	sphinx-build -W --keep-going -n -E -a -q docs docs/_build
+	@echo "docs/_build/index.html"
+
+.venv/docs: .venv/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	@touch $@
 
 parallel-hdf5: venv
 	@.ci/parallel-hdf5
@@ -49,5 +58,5 @@ lint: venv
 	mypy
 
 clean:
-	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,7 +7,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field, create_model
 from pydantic_core import PydanticCustomError
 
-from parallel_et.models.base import Knobs, Model, Params
+from parallel_et.models.base import Knob, Knobs, Model, Params
 from parallel_et.schema import Section, is_number
 
 SCHEDULE = "a number, or pairs [position, value] with rising positions, such as [[0.1, 13.0], [0.8, 1.0]]"
@@ -38,20 +38,23 @@ def _within(low: float, high: float, words: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-Temperature = Annotated[Any, _within(1e-3, 1e9, "a schedule with temperatures above 0")]
-Share = Annotated[Any, _within(0.0, 1.0, "a schedule with values from 0 (no cut) to 1 (the full cut)")]
-Spread = Annotated[Any, _within(0.0, 1e300, "a schedule with standard deviations of 0 or more")]
+WARM = "a schedule with temperatures above 0"
+SHARE = "a schedule with values from 0 (no cut) to 1 (the full cut)"
+SPREAD = "a schedule with standard deviations of 0 or more"
+Temperature = Annotated[Any, _within(1e-3, 1e9, WARM), WARM]
+Share = Annotated[Any, _within(0.0, 1.0, SHARE), SHARE]
+Spread = Annotated[Any, _within(0.0, 1e300, SPREAD), SPREAD]
 
 
 class Cut(Section):
-    """Data classification: N_cut = round(N - f (N - share N^{<=gamma})) with f the value of the schedule."""
+    """Data classification: the M-step has the N_cut = round(N - f (N - share N^{<=gamma})) points of most evidence."""
 
-    schedule: Share = 0.0
-    share: float = Field(1.0, gt=0, le=1)
+    schedule: Share = Field(0.0, description="how far it has gone, f")
+    share: float = Field(1.0, gt=0, le=1, description="part of N^{<=gamma} that is left when f = 1")
 
 
 class Stop(Section):
-    """End early once W, noise included, has settled, all schedules being at their last values."""
+    """End early once W, noise included, has settled, all schedules being at their last values; by default never."""
 
     change: float = Field(gt=0, description="largest relative change of W in one iteration, |W - W_old| / |W_old|")
     iterations: int = Field(5, ge=1, description="in so many iterations in a row")
@@ -65,20 +68,23 @@ class Anneal(Section):
     """The keys of [anneal]; a model adds its own schedules, and ``noise`` for the parameters that may have some."""
 
     iterations: int = Field(100, ge=1, description="number of EM iterations")
-    temperature: Temperature = 1.0
+    temperature: Temperature = Field(1.0, description="T of the annealed E-step: q ~ p(s, y)^(1/T)")
     cut: Cut = Cut()
-    stop: Stop | None = Field(None, description="convergence stop; without it all iterations are run")
+    stop: Stop | None = None
 
 
 def keys_for(model: type[Model]) -> type[Anneal]:
     """The keys of [anneal] for a model."""
-    spreads: Any = dict.fromkeys(model.noisy, (Spread, 0.0))
+    spreads: Any = {name: (Spread, Field(0.0, description=f"of the noise on {name}")) for name in model.noisy}
     noise = create_model("Noise", __base__=Noise, **spreads)
-    own: Any = {
-        name: (Annotated[Any, _within(knob.least, np.inf, f"a schedule with values of {knob.least:g} or more")], None)
-        for name, knob in model.knobs.items()
-    }
+    own: Any = {name: _own(knob) for name, knob in model.knobs.items()}
     return create_model("Anneal", __base__=Anneal, noise=(noise, noise()), **own)
+
+
+def _own(knob: Knob) -> Any:
+    """A schedule of a model's own, as a field."""
+    words = f"a schedule with values of {knob.least:g} or more"
+    return Annotated[Any, _within(knob.least, np.inf, words), words], Field(None, description=knob.does)
 
 
 def value_at(schedule: Any, iteration: int, iterations: int) -> float:

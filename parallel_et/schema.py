@@ -35,20 +35,24 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
+NUMBERS = "a number or a list of numbers"
+
+
 def _numbers(value: Any) -> Any:
     if not all(map(is_number, value if isinstance(value, list) and value else [value])):
-        raise PydanticCustomError("expected", "a number or a list of numbers")
+        raise PydanticCustomError("expected", NUMBERS)
     return value
 
 
-Numbers = Annotated[Any, BeforeValidator(_numbers)]
-"""A number or a list of numbers."""
+Numbers = Annotated[Any, BeforeValidator(_numbers), NUMBERS]
+"""A number or a list of numbers; the words stand for the type in the reference of the job file."""
 
 
 UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400, "days": 86400}
 AMOUNT = re.compile(r"(\d{1,9}(?:\.\d+)?) ?([a-z]+)")
 CLOCK = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 DURATION = 'a time such as "10 min", "1.5 h" or "3:50:00"'
+INTERVAL = f"{DURATION}, or a number of iterations"
 
 
 def duration(text: str) -> float:
@@ -68,14 +72,15 @@ def _interval(value: Any) -> Any:
     except ValueError:
         good = False
     if not good:
-        raise PydanticCustomError("expected", f"{DURATION}, or a number of iterations")
+        raise PydanticCustomError("expected", INTERVAL)
     return value
 
 
-Interval = Annotated[Any, BeforeValidator(_interval)]
+Interval = Annotated[Any, BeforeValidator(_interval), INTERVAL]
 """A time, or a number of iterations."""
 
 
+SIZE_WORDS = 'a size such as "8 GiB" or "500 MB", or a number of bytes'
 SIZE = re.compile(r"(\d{1,15}(?:\.\d+)?) ?(?:([kKMGT])(i?))?B")
 
 
@@ -102,9 +107,9 @@ def _size(value: Any) -> Any:
     except ValueError:
         good = False
     if not good:
-        raise PydanticCustomError("expected", 'a size such as "8 GiB" or "500 MB", or a number of bytes')
+        raise PydanticCustomError("expected", SIZE_WORDS)
     return value
 
 
-Size = Annotated[Any, BeforeValidator(_size)]
+Size = Annotated[Any, BeforeValidator(_size), SIZE_WORDS]
 """A size in memory."""

@@ -1,23 +1,31 @@
 """What the documents show works as they show it."""
 
 import re
+import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from launch import launch
+from PIL import Image
 
 from parallel_et import fit, models
-from parallel_et.job import read_job
+from parallel_et.__main__ import COMMANDS
+from parallel_et.job import SECTIONS, read_job
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+
+import reference  # noqa: E402
 
 
 def blocks(document, language):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
-def test_the_model_of_the_architecture_page_trains(tmp_path, monkeypatch):
-    (source,) = blocks("docs/architecture.md", "python")
+def test_the_model_of_the_page_about_adding_one_trains(tmp_path, monkeypatch):
+    (source,) = blocks("docs/adding-a-model.md", "python")
     (tmp_path / "matched.py").write_text(source)
     monkeypatch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
     models.known.cache_clear()
@@ -36,8 +44,8 @@ def test_the_model_of_the_architecture_page_trains(tmp_path, monkeypatch):
     assert (error < 1.0).sum() >= 8
 
 
-@pytest.mark.parametrize("text", blocks("README.md", "toml"))
-def test_jobs_of_the_readme_are_valid(text, tmp_path):
+@pytest.mark.parametrize("text", [*blocks("README.md", "toml"), *blocks("docs/job-file.md", "toml")])
+def test_jobs_of_the_documents_are_valid(text, tmp_path):
     (tmp_path / "job.toml").write_text(text)
     read_job(str(tmp_path / "job.toml"))
 
@@ -46,3 +54,59 @@ def test_links_of_the_documents_lead_somewhere():
     for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_tutorial_shows_the_job_that_it_runs():
+    (shown,) = blocks("docs/tutorial.md", "toml")
+    assert (ROOT / "jobs/patches.toml").read_text().endswith(f"\n\n{shown}")
+
+
+@pytest.fixture(scope="module")
+def followed(tmp_path_factory):
+    """A place in which the commands of the tutorial were given as they stand there, for less work."""
+    place = tmp_path_factory.mktemp("tutorial")
+    (place / "images").mkdir()
+    (place / "jobs").mkdir()
+    image = np.random.default_rng(3).integers(0, 256, (40, 50), np.uint8)
+    Image.fromarray(image).save(place / "images" / "noise.png")
+    job = (ROOT / "jobs/patches.toml").read_text()
+    for large, small in (("causes = 100", "causes = 12"), ("iterations = 100", "iterations = 20")):
+        assert large in job
+        job = job.replace(large, small)
+    (place / "jobs/patches.toml").write_text(job)
+    commands = [line for block in blocks("docs/tutorial.md", "bash") for line in block.splitlines()]
+    assert len(commands) == 4
+    for line in commands:
+        words = shlex.split(line.replace("50000", "300"))
+        ranks = int(words[2]) if words[0] == "mpirun" else None
+        done = launch(ranks, *words[words.index("python") + 1 :], cwd=place)
+        assert done.returncode == 0, done.stderr
+    return place
+
+
+def test_the_tutorial_leads_from_images_to_a_report(followed):
+    assert (followed / "runs/patches/report/report.html").exists()
+
+
+@pytest.mark.parametrize("page", ["tutorial", "files", "library"])
+def test_code_of_the_documents_runs(page, followed, monkeypatch, capsys):
+    monkeypatch.chdir(followed)
+    for source in blocks(f"docs/{page}.md", "python"):
+        exec(compile(source, page, "exec"), {})
+    assert capsys.readouterr().out
+
+
+def test_every_key_of_the_job_file_is_described():
+    text = reference.job()
+    assert all(f"## [{section}]" in text for section in SECTIONS)
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert len(rows) > 40
+    assert [row for row in rows if row.endswith("|  |")] == []
+
+
+def test_every_command_and_option_is_described():
+    text = reference.commands()
+    assert [name for name in COMMANDS if f"\n## {name}\n" not in f"\n{text}"] == []
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert [row for row in rows if row.endswith("|  |")] == []
+    assert "```text\n\n```" not in text

@@ -13,14 +13,14 @@ from parallel_et.schema import Numbers, Section
 class Noise(Section):
     """What is added to the pixels: nothing, Gaussian noise of width sigma, or Poisson counts of the clean pixels."""
 
-    kind: Literal["none", "gauss", "poisson"] = "gauss"
-    sigma: float = Field(2.0, ge=0)
+    kind: Literal["none", "gauss", "poisson"] = Field("gauss", description="kind of the noise")
+    sigma: float = Field(2.0, ge=0, description='standard deviation, for "gauss"')
 
 
 class BarsOptions(DataOptions):
     """The keys of [data] for bars."""
 
-    source: Literal["bars"] = "bars"
+    source: Literal["bars"] = Field("bars", description="the bars test")
     points: int = Field(ge=1, description="number of data points, N")
     grid: int = Field(5, ge=1, description="pixels a side")
     width: Numbers = Field(1, description="width of the bars; a list lays bars of these widths side by side")

@@ -22,7 +22,7 @@ PIECE = 1 << 24
 class DataOptions(Section):
     """The keys of [data] that all sources have."""
 
-    source: str
+    source: str = Field(description='"file.h5:/dataset", "file.npy", or the name of a generator')
     memory: Size = Field(
         None, description='most that a rank keeps of its rows, as "8 GiB"; of more it reads all again in every pass'
     )

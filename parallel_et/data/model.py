@@ -16,7 +16,7 @@ from parallel_et.random import stream
 class ModelOptions(DataOptions):
     """The keys of [data] for data drawn from a model."""
 
-    source: Literal["model"] = "model"
+    source: Literal["model"] = Field("model", description="data drawn from a model")
     points: int = Field(ge=1, description="number of data points, N")
     params: str = Field(description='file with /params/W, /params/sigma and /params/pi, such as "runs/demo/result.h5"')
     model: str | None = Field(None, description="model to draw from, by default the one that is trained")

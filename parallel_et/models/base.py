@@ -21,27 +21,29 @@ UNUSED = 1e-12
 class GaussInit(Section):
     """Draw each entry from a Gaussian."""
 
-    mean: float
-    std: float = Field(ge=0)
+    mean: float = Field(description="mean of the entries")
+    std: float = Field(ge=0, description="their standard deviation")
 
 
 class FileInit(Section):
     """Read the array from an HDF5 file."""
 
-    file: str
-    dataset: str = "W"
+    file: str = Field(description="an HDF5 file, such as an earlier result.h5")
+    dataset: str = Field("W", description="dataset in it, of dimensions x causes, such as params/W")
 
 
 class Init(Section):
     """How the parameters begin; without W the model's own rule, from the mean and spread of the data."""
 
-    W: either(GaussInit, FileInit, "file") | None = None  # type: ignore[valid-type]
+    W: either(GaussInit, FileInit, "file") | None = Field(  # type: ignore[valid-type]
+        None, description="mean and std, or file and dataset; by default the model's own rule"
+    )
 
 
 class ModelOptions(Section):
     """The keys of [model] that all models have."""
 
-    name: str
+    name: str = Field(description="which model")
     causes: int = Field(ge=1, le=1_000_000, description="number of hidden causes, H")
     sigma: float = Field(1.0, ge=1e-50, le=1e50, description="standard deviation of the noise, or where it begins")
     pi: float = Field(0.1, gt=0, lt=1, description="probability that a cause is active, or where it begins")
@@ -74,10 +76,11 @@ class Params:
 
 
 class Knob(NamedTuple):
-    """A schedule of a model's own: its value at a temperature where the job sets none, and its least value."""
+    """A schedule of a model's own: its value at a temperature where the job sets none, its least value, its meaning."""
 
     rule: Callable[[float], float]
     least: float
+    does: str
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,13 @@ class MCA(MaximalModel):
     The softness of the maximum in the M-step follows the temperature: rho = T / (T - 1).
     """
 
-    knobs = {"rho": Knob(lambda temperature: temperature / (temperature - 1) if temperature > 1 else np.inf, least=1.0)}
+    knobs = {
+        "rho": Knob(
+            lambda temperature: temperature / (temperature - 1) if temperature > 1 else np.inf,
+            least=1.0,
+            does="sharpness of the maximum in the M-step; by default T / (T - 1), which is infinite at T = 1 and below",
+        )
+    }
 
 
 MODEL = MCA

@@ -16,7 +16,7 @@ MOST_STATES = 1 << 20
 class ETOptions(Section):
     """The keys of [inference] for et."""
 
-    scheme: Literal["et"] = "et"
+    scheme: Literal["et"] = Field("et", description="expectation truncation")
     candidates: int = Field(ge=1, description="preselected causes a point, H'")
     gamma: int = Field(ge=1, description="most causes active in a considered state")
     singletons: bool = Field(False, description="also consider every cause alone, candidate or not")

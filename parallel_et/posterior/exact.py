@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from parallel_et.posterior.et import ExpectationTruncation
 from parallel_et.schema import Section
 
@@ -11,7 +13,7 @@ MOST_CAUSES = 20
 class ExactOptions(Section):
     """The keys of [inference] for exact."""
 
-    scheme: Literal["exact"] = "exact"
+    scheme: Literal["exact"] = Field("exact", description=f"all states, for at most {MOST_CAUSES} causes")
 
     def mistakes(self, causes: int | None) -> list[tuple[str, str, object]]:
         """What does not fit a model with that many causes: key, what was expected, what was found."""
