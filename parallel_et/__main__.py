@@ -13,6 +13,7 @@ COMMANDS = {
     "patches": "cut patches from images for training",
     "sounds": "cut segments or spectrograms from recordings for training",
     "voices": "let ten voices say a sentence, as recordings for sounds",
+    "reproduce": "run the experiments of a paper and put its figures beside",
     "report": "show in one page what a run has learned",
     "bench": "measure an iteration beside one matrix product",
     "slurm": "write a batch script for a job",
@@ -30,7 +31,7 @@ def main() -> None:
         sys.exit(2)
     print("usage: parallel-et COMMAND … (or python -m parallel_et.COMMAND …)")
     for command, does in COMMANDS.items():
-        print(f"  {command:<8} {does}")
+        print(f"  {command:<10} {does}")
     print("--help after a command shows more")
 
 

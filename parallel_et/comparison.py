@@ -22,6 +22,8 @@ from parallel_et.setup import largest_of, size_up
 STARTS = 5
 STEPS, TOLERANCE = 2000, 1e-5
 """Of a start of classical NMF: most steps, and the change in a step, relative to that in the first, to end with."""
+LOSSES = {"squares": {}, "divergence": {"solver": "mu", "beta_loss": "kullback-leibler"}}
+"""What classical NMF minimises: the squared error (Lee and Seung 2001), or the divergence (Lee and Seung 1999)."""
 ROOM = 1 << 31
 """Bytes of points in double precision that classical NMF is given: it needs them all at once, on the root."""
 STRETCH = 256
@@ -72,6 +74,7 @@ def compare(
     starts: int = STARTS,
     seed: int = 1,
     say: Callable[[str], None] = lambda line: None,
+    loss: str = "squares",
 ) -> Comparison:
     """Both errors on the points of ``source``, on every rank; all ranks call this together.
 
@@ -81,6 +84,7 @@ def compare(
     source : its data; values below zero are refused, as classical NMF cannot explain them
     starts, seed : of classical NMF, whose best start counts
     say : is told on the root what was found
+    loss : one of LOSSES
     """
     ranks.from_root(check_sklearn)  # before anything is computed
     error = reconstruction_error(ranks, params, job, source)
@@ -91,7 +95,7 @@ def compare(
             Y = some_points(source)
             if len(Y) < source.points:
                 say(f"classical NMF: as many points as fit in {ROOM >> 20} MiB, {len(Y)} of {source.points}")
-            return classical_nmf(Y, params.W.shape[1], starts, seed, say)
+            return classical_nmf(Y, params.W.shape[1], starts, seed, say, loss)
         except UserError as mistake:
             return mistake  # everybody is to know
 
@@ -134,19 +138,26 @@ def some_points(source: Source) -> np.ndarray:
 
 
 def classical_nmf(
-    Y: np.ndarray, causes: int, starts: int = STARTS, seed: int = 1, say: Callable[[str], None] = lambda line: None
+    Y: np.ndarray,
+    causes: int,
+    starts: int = STARTS,
+    seed: int = 1,
+    say: Callable[[str], None] = lambda line: None,
+    loss: str = "squares",
 ) -> Classical:
-    """The best of some starts of scikit-learn's NMF on points Y (n, D) without negative values."""
+    """The start of scikit-learn's NMF with the smallest squared error, on points Y (n, D) without negative values."""
     kind = find_nmf()
     if (least := float(Y.min())) < 0:
         raise UserError(f"classical NMF: expected no values below zero, found {least:.4g}")
     runs = []
     for start in range(starts):
-        nmf = kind(causes, init="random", random_state=(seed + start) % 2**32, max_iter=STEPS, tol=TOLERANCE)
+        nmf = kind(
+            causes, init="random", random_state=(seed + start) % 2**32, max_iter=STEPS, tol=TOLERANCE, **LOSSES[loss]
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a start that did not settle: it is counted
-            nmf.fit(Y)
-        runs.append((float(nmf.reconstruction_err_) ** 2 / Y.size, nmf))
+            shares = nmf.fit_transform(Y)
+        runs.append((float(((Y - shares @ nmf.components_) ** 2).mean()), nmf))
         say(f"classical NMF: start {start + 1} of {starts}: error {runs[-1][0]:.6g} after {nmf.n_iter_} steps")
     best = min(runs, key=lambda run: run[0])[1]
     errors = tuple(error for error, _ in runs)

