@@ -235,11 +235,16 @@ def test_mistakes_get_one_line(place, monkeypatch, args, why):
 def test_what_was_interrupted_goes_on(made, tmp_path, monkeypatch, capsys):
     options = ("in", "--count", "30000", "--length", "100", "--scale", "5")
     whole, _, _ = made(*options)
-    write = Output.write
-    with monkeypatch.context() as patch:  # a signal comes with the first rows
-        patch.setattr(
-            Output, "write", lambda *args: (write(*args), os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.5))
-        )
+    write, sent = Output.write, []
+
+    def slow(output, first, arrays):
+        write(output, first, arrays)
+        if not sent:
+            sent.append(os.kill(os.getpid(), signal.SIGTERM))
+        time.sleep(0.3)  # there are eight pieces, a signal is heard between two of them
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "write", slow)
         assert call("sounds", *options, "--output", tmp_path / "torn.h5") == 75
     assert "stopped by a signal: written" in capsys.readouterr().out
     assert call("sounds", *options, "--output", tmp_path / "torn.h5") == 0
