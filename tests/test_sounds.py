@@ -1,40 +1,71 @@
 """The sounds and voices commands as their users see them, against plain computations."""
 
 import json
+import os
 import shutil
+import signal
+import time
+from importlib import import_module
+from pathlib import Path
+from tempfile import mkdtemp
 
 import h5py
 import numpy as np
 import pytest
-from launch import launch, train
+from launch import launch
+from mpi4py import MPI
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.io import wavfile
 
+from parallel_et.errors import UserError
+from parallel_et.io.output import Output
 from parallel_et.io.waves import Recording, read_recording
+from parallel_et.job import read_job
+from parallel_et.parallel.ranks import Ranks
 from parallel_et.recordings import SoundSteps, Spectrogram, resample
 from parallel_et.speech import RATE, VOICES
+from parallel_et.stopping import SIGNALS
+from parallel_et.voices import speak
 
 LENGTHS = {"a.wav": 1600, "b.wav": 2000, "c.wav": 1800}
 
 
-def sounds(ranks, *args, cwd, **env):
-    return launch(ranks, "-m", "parallel_et.sounds", *args, cwd=cwd, **env)
+def call(command, *args, comm=MPI.COMM_SELF):
+    """A command in this process, as its ranks run it; returns its exit code."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        return import_module(f"parallel_et.commands.{command}").main(Ranks(comm), list(map(str, args)))
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
-def made(place, *args, ranks=None, table="segments"):
-    """What a command has written, its attributes and what it said."""
-    done = sounds(ranks, *args, "--output", "out.h5", "--fresh", cwd=place)
-    assert done.returncode == 0, done.stderr
-    with h5py.File(place / "out.h5") as file:
-        assert set(file) == {table}
-        assert dict(file.attrs) == dict(file[table].attrs)
-        return file[table][()], dict(file.attrs), done.stdout
+@pytest.fixture
+def made(place, tmp_path, monkeypatch, capsys):
+    """What a command writes, its attributes and what it says."""
+
+    def make(*args, table="segments"):
+        monkeypatch.chdir(place)
+        assert call("sounds", *args, "--output", tmp_path / "out.h5", "--fresh") == 0
+        with h5py.File(tmp_path / "out.h5") as file:
+            assert set(file) == {table}
+            assert dict(file.attrs) == dict(file[table].attrs)
+            return file[table][()], dict(file.attrs), capsys.readouterr().out
+
+    return make
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Recordings of chirps with silence around, of different loudness."""
+    """A folder with recordings."""
     place = tmp_path_factory.mktemp("sounds")
+    record(place)
+    return place
+
+
+def record(place):
+    """Chirps with silence around, of different loudness."""
     (place / "in").mkdir()
     rng = np.random.default_rng(3)
     for k, (name, length) in enumerate(LENGTHS.items()):
@@ -42,15 +73,14 @@ def place(tmp_path_factory):
         chirp = np.sin(2 * np.pi * (300 + 1500 * (k + 1) * time) * time) * rng.uniform(0.5, 1, length)
         whole = np.concatenate([np.zeros(100 + k), 0.2 * (k + 1) * chirp, np.zeros(300)])
         wavfile.write(place / "in" / name, 8000, (whole * 2**15).astype(np.int16))
-    return place
 
 
 def stored(place, name):
     return wavfile.read(place / "in" / name)[1] / 2**15
 
 
-def test_all_overlapping_segments_of_recordings_that_fill_their_range(place):
-    found, about, said = made(place, "in", "--length", "12.5ms", "--trim", "40", "--scale", "5", ranks=2)
+def test_all_overlapping_segments_of_recordings_that_fill_their_range(place, made):
+    found, about, said = made("in", "--length", "12.5ms", "--trim", "40", "--scale", "5")
     expected, left = [], 0
     for name in LENGTHS:
         sound = stored(place, name)
@@ -74,13 +104,13 @@ def test_all_overlapping_segments_of_recordings_that_fill_their_range(place):
         assert r["factor"] == pytest.approx(5 / np.abs(stored(place, r["file"].removeprefix("in/"))).max())
 
 
-def test_segments_in_steps_and_lengths_in_samples(place):
+def test_segments_in_steps_and_lengths_in_samples(place, made):
     for length in ("80", "80 samples", "10ms", "0.01 s"):
-        found, _, _ = made(place, "in/a.wav", "--length", length, "--step", "2ms")
+        found, _, _ = made("in/a.wav", "--length", length, "--step", "2ms")
         np.testing.assert_array_equal(found, sliding_window_view(stored(place, "a.wav"), 80)[::16])
 
 
-def test_a_sine_is_the_same_at_another_rate(place):
+def test_a_sine_is_the_same_at_another_rate(place, made):
     sine = np.sin(2 * np.pi * 440 * np.arange(11025) / 22050)
     found = resample(sine, 22050, 16000)
     assert len(found) == 8000
@@ -91,7 +121,7 @@ def test_a_sine_is_the_same_at_another_rate(place):
     np.testing.assert_array_equal(same, sine)
     assert notes == {"recorded at": 22050}
     wavfile.write(place / "sine.wav", 22050, sine)
-    rows, about, said = made(place, "sine.wav", "in/a.wav", "--rate", "8000", "--length", "100")
+    rows, about, said = made("sine.wav", "in/a.wav", "--rate", "8000", "--length", "100")
     assert "1 of 2 recordings resampled to 8000 Hz, from 22050" in said
     assert about["sampling rate"] == 8000
     np.testing.assert_allclose(rows[:3901, 0], resample(sine, 22050, 8000)[:3901], atol=1e-6)
@@ -103,9 +133,9 @@ def test_channels_are_averaged_or_chosen():
     assert SoundSteps(channel=2).make_ready("x", both)[0].tolist() == [3.0, -4.0]
 
 
-def test_spectrograms_are_plain_fourier_sums_on_a_scale_of_decibels(place):
+def test_spectrograms_are_plain_fourier_sums_on_a_scale_of_decibels(place, made):
     options = ("--spectrogram", "--step", "250")
-    found, about, _ = made(place, "in", *options, table="spectrograms", ranks=2)
+    found, about, _ = made("in", *options, table="spectrograms")
     levels = []
     for name in LENGTHS:
         sound = stored(place, name).astype(np.float32).astype(float)
@@ -138,19 +168,23 @@ def test_a_tone_is_loudest_in_its_band_whatever_the_options():
         assert (levels.argmax(0) == band).all()
 
 
-@pytest.mark.parametrize("options", [("--count", "9001"), ("--spectrogram", "--count", "700")])
-def test_segments_have_the_same_bits_on_any_number_of_ranks(place, tmp_path, options):
-    bits = set()
-    for ranks in (None, 2, 3):
-        output = tmp_path / f"{ranks}.h5"
-        call = ("in", "--rate", "11025", "--trim", "30", "--scale", "1", "--hertz", "100", "4000")
-        call = call if "--spectrogram" in options else call[:-3]
-        done = sounds(ranks, *call, *options, "--output", output, cwd=place)
-        assert done.returncode == 0, done.stderr
-        with h5py.File(output) as file:
-            (table,) = file
-            bits.add(file[table][()].tobytes())
-    assert len(bits) == 1
+@pytest.mark.mpi
+@pytest.mark.parametrize("options", [("--count", "9001"), ("--spectrogram", "--step", "3", "--rate", "11025")])
+def test_segments_have_the_same_bits_on_any_number_of_ranks(options):
+    folder = Ranks().from_root(lambda: Path(mkdtemp()))
+    if Ranks().is_root:
+        record(folder)
+    steps = (folder / "in", "--trim", "30", "--scale", "1", *options, "--quiet")
+    assert call("sounds", *steps, "--output", folder / "all.h5", comm=MPI.COMM_WORLD) == 0
+    if Ranks().is_root:
+        assert call("sounds", *steps, "--output", folder / "one.h5") == 0
+        bits = []
+        for name in ("all.h5", "one.h5"):
+            with h5py.File(folder / name) as file:
+                (table,) = file.values()
+                bits.append(table[()].tobytes())
+        assert bits[0] == bits[1]
+        shutil.rmtree(folder)
 
 
 def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
@@ -160,12 +194,12 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
     wavfile.write(tmp_path / "quiet.wav", 8000, np.zeros(500, np.int16))
     wavfile.write(tmp_path / "short.wav", 8000, np.ones(50, np.int16))
     wavfile.write(tmp_path / "slow.wav", 4000, np.ones(500, np.int16))
-    done = sounds(2, ".", "--scale", "5", cwd=tmp_path)
+    done = launch(2, "-m", "parallel_et.sounds", ".", "--scale", "5", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("0.wav: expected a recording, found what cannot be read")
     assert not list(tmp_path.glob("sounds*"))
-    done = sounds(2, ".", "--scale", "5", "--bad", "skip", cwd=tmp_path)
+    done = launch(2, "-m", "parallel_et.sounds", ".", "--scale", "5", "--bad", "skip", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("skipped") == 4
     assert "skipped quiet.wav: expected sound, found silence\n" in done.stdout
@@ -189,64 +223,59 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
         (("--npy-rate", "-1"), "--npy-rate: expected a positive number, found -1"),
     ],
 )
-def test_mistakes_get_one_line(place, args, why):
-    done = sounds(None, "in", *args, "--output", "no.h5", cwd=place)
-    assert done.returncode == 2
-    assert why in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_mistakes_get_one_line(place, monkeypatch, args, why):
+    monkeypatch.chdir(place)
+    with pytest.raises(UserError) as caught:
+        call("sounds", "in", *args, "--output", "no.h5")
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not list(place.glob("no.h5*"))
 
 
-def test_what_was_interrupted_goes_on(place, tmp_path):
-    call = ("in", "--count", "30000", "--length", "100", "--scale", "5")
-    (tmp_path / "sitecustomize.py").write_text(  # as if a signal came after the first rows
-        "import os\n"
-        "if os.environ.get('PARALLEL_ET_TEST'):\n"
-        "    import parallel_et.io.output as output\n"
-        "    import signal\n"
-        "    output.SYNC, write = 0.0, output.Output.write\n"
-        "    output.Output.write = lambda *args: (write(*args), os.kill(os.getpid(), signal.SIGTERM))\n"
-    )
-    small = {"PARALLEL_ET_TEST": "1", "PYTHONPATH": str(tmp_path)}
-    torn = tmp_path / "torn.h5"
-    stopped = sounds(2, *call, "--output", torn, cwd=place, **small)
-    assert stopped.returncode == 75, stopped.stderr
-    assert "stopped by a signal: written" in stopped.stdout
-    done = sounds(None, *call, "--output", torn, cwd=place)
-    assert done.returncode == 0, done.stderr
-    assert "segments are there already" in done.stdout
-    whole, _, _ = made(place, *call)
-    with h5py.File(torn) as file:
+def test_what_was_interrupted_goes_on(made, tmp_path, monkeypatch, capsys):
+    options = ("in", "--count", "30000", "--length", "100", "--scale", "5")
+    whole, _, _ = made(*options)
+    write, sent = Output.write, []
+
+    def slow(output, first, arrays):
+        write(output, first, arrays)
+        if not sent:
+            sent.append(os.kill(os.getpid(), signal.SIGTERM))
+        time.sleep(0.3)  # there are eight pieces, a signal is heard between two of them
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "write", slow)
+        assert call("sounds", *options, "--output", tmp_path / "torn.h5") == 75
+    assert "stopped by a signal: written" in capsys.readouterr().out
+    assert call("sounds", *options, "--output", tmp_path / "torn.h5") == 0
+    assert "segments are there already" in capsys.readouterr().out
+    with h5py.File(tmp_path / "torn.h5") as file:
         np.testing.assert_array_equal(file["segments"], whole)
 
 
 @pytest.mark.parametrize(
     "options, caption", [((), "Waveforms: 12.5 ms of time"), (("--spectrogram",), "100 to 4000 Hz")]
 )
-def test_a_report_tells_sounds_from_other_curves(place, tmp_path, options, caption):
-    made_ = sounds(None, place / "in", "--count", "300", "--scale", "5", *options, cwd=tmp_path)
-    assert made_.returncode == 0, made_.stderr
-    table = "spectrograms" if options else "segments"
+def test_a_report_tells_sounds_from_other_curves(place, tmp_path, monkeypatch, options, caption):
+    monkeypatch.chdir(tmp_path)
+    assert call("sounds", place / "in", "--count", "300", "--scale", "5", *options) == 0
     (tmp_path / "job.toml").write_text(f"""
         model = {{ name = "{"nmf" if options else "linca"}", causes = 6, learn = ["W", "sigma"] }}
-        data = {{ source = "sounds.h5:/{table}" }}
+        data = {{ source = "sounds.h5:/{"spectrograms" if options else "segments"}" }}
         inference = {{ candidates = 4, gamma = 2 }}
         anneal = {{ iterations = 3 }}
     """)
-    trained = train(None, "job.toml", cwd=tmp_path)
-    assert trained.returncode == 0, trained.stderr
-    told = launch(None, "-m", "parallel_et.report", "runs/job", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
+    assert call("train", "job.toml") == 0
+    assert call("report", "runs/job") == 0
     page = (tmp_path / "runs/job/report/report.html").read_text()
     assert caption in page
     assert "peak of each recording" in page
-    assert (tmp_path / "runs/job/report/fields.png").stat().st_size > 1000
 
 
 @pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
-def test_ten_voices_speak(tmp_path):
-    done = launch(2, "-m", "parallel_et.voices", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("result: 10 recordings in voices") == 1
+def test_ten_voices_speak(tmp_path, capsys):
+    assert call("voices", "--output", tmp_path / "voices") == 0
+    assert "result: 10 recordings in" in capsys.readouterr().out
     spoken = [read_recording(str(tmp_path / "voices" / voice.file)) for voice in VOICES]
     assert {rate for rate, _ in spoken} == {RATE}
     assert len({samples.tobytes() for _, samples in spoken}) == 10
@@ -256,18 +285,16 @@ def test_ten_voices_speak(tmp_path):
     assert 389_510 <= points < 1.03 * 389_510  # as many as in the paper, and not many more
 
 
-def test_without_the_program_one_line_says_how_to_get_it(tmp_path):
-    done = launch(None, "-m", "parallel_et.voices", cwd=tmp_path, PATH="/nowhere")
-    assert done.returncode == 2
-    assert done.stderr == "espeak-ng: expected this program to speak, found none; apt-get install espeak-ng\n"
+def test_without_the_program_one_line_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        UserError, match="espeak-ng: expected this program to speak, found none; apt-get install espeak-ng"
+    ):
+        speak(tmp_path / "voices")
     assert not (tmp_path / "voices").exists()
 
 
-def test_the_job_of_the_paper_finds_its_data_in_what_the_commands_write(tmp_path):
-    job = (tmp_path / "job.toml").resolve()
-    shutil.copy("jobs/et-2010/linca-sound.toml", job)
-    with h5py.File(tmp_path / "sounds.h5", "w") as file:
-        file["segments"] = np.random.default_rng(1).normal(0, 1, (300, 200)).astype(np.float32)
-    settings = ("--set", "data.points=300", "--set", "model.causes=12", "--set", "anneal.iterations=2")
-    done = train(None, "job.toml", *settings, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_the_job_of_the_paper_is_in_order():
+    job = read_job(str(Path(__file__).parent.parent / "jobs/et-2010/linca-sound.toml"))
+    assert job.data.source == "sounds.h5:/segments"
+    assert (job.data.points, job.model.causes, job.anneal.iterations) == (389510, 200, 400)
