@@ -9,6 +9,8 @@ COMMANDS = {
     "infer": "tell what a trained model makes of data",
     "trials": "train it with many seeds and count how often all causes are found",
     "patches": "cut patches from images for training",
+    "sounds": "cut segments or spectrograms from recordings for training",
+    "voices": "let ten voices say a sentence, as recordings for sounds",
     "report": "show in one page what a run has learned",
     "bench": "measure an iteration beside one matrix product",
     "slurm": "write a batch script for a job",

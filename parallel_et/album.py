@@ -1,15 +1,16 @@
 """Filtered images, and the patches that are cut from them."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from parallel_et.errors import UserError
 from parallel_et.io.images import grey, open_images
-from parallel_et.preparation import Steps, filter_image
+from parallel_et.preparation import Zca, filter_image, prepare
 from parallel_et.random import stream
 
 KEEP = 1 << 29
@@ -20,7 +21,10 @@ DRAWN = 4096
 
 @dataclass(frozen=True)
 class Entry:
-    """One image of a file: its number there, its size, its largest magnitude after filtering, the file's state."""
+    """One image of a file: its number there; filtered, its size and largest magnitude; the file's state, what to note.
+
+    A recording is an image one pixel high.
+    """
 
     file: str
     number: int
@@ -28,6 +32,7 @@ class Entry:
     width: int
     largest: float
     state: tuple[int, int]
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Album:
@@ -36,35 +41,79 @@ class Album:
     Before each image ``between`` is called, which may raise to end long work.
     """
 
-    def __init__(self, steps: Steps, size: int, between: Callable[[], None] = lambda: None) -> None:
+    kind, unit = "images", "patches"
+
+    def __init__(self, steps: Any, size: tuple[int, int], between: Callable[[], None] = lambda: None) -> None:
         self.steps, self.size, self.between = steps, size, between
         self.entries: list[Entry] = []
         self._kept: dict[tuple[str, int], np.ndarray] = {}
-        self._opened: tuple[str, Sequence[np.ndarray]] = ("", ())
+        self._opened: tuple[str, Sequence[Any]] = ("", ())
         self._bytes = 0
         self.keeps = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of a patch as it is written."""
+        return (2, *self.size) if self.steps.on_off else self.size
+
+    @property
+    def whitening(self) -> float | None:
+        """What is added to the variances, if patches are whitened by the covariance of all."""
+        return self.steps.zca
+
+    @property
+    def ranging(self) -> str | None:
+        """The option that needs the smallest and largest value of all patches, if it is used."""
+        return None if self.steps.scale is None else "--scale"
+
+    def open(self, file: str) -> Sequence[Any]:
+        """What a file holds, as it is stored."""
+        return open_images(file)
+
+    def filtered(self, file: str, stored: Any) -> tuple[np.ndarray, dict[str, Any]]:
+        """An image with all steps on whole images taken, (height, width) float32, and what to note of it."""
+        self.check_size(file, *stored.shape[:2])
+        return filter_image(grey(stored), self.steps), {}
+
+    def check_size(self, file: str, height: int, width: int) -> None:
+        """Refuse an image that is smaller than a patch."""
+        if height < self.size[0] or width < self.size[1]:
+            expected = " x ".join(map(str, self.size))
+            raise UserError(f"{file}: expected at least {expected} pixels, found {height} x {width}")
+
+    def prepare(self, patches: np.ndarray, zca: Zca | None, span: tuple[float, float] | None) -> np.ndarray:
+        """The steps on patches (n, *size), as far as ``zca`` and ``span`` are known yet."""
+        return prepare(patches, self.steps, zca, span)
+
+    def about(self, entry: Entry) -> dict[str, Any]:
+        """An image in plain words."""
+        return {"file": entry.file, "number": entry.number, "height": entry.height, "width": entry.width}
+
+    def about_cut(self) -> dict[str, Any]:
+        """The size of a patch in plain words."""
+        return {"size": self.size[0]}
+
+    def attributes(self) -> dict[str, Any]:
+        """What else to store with the patches."""
+        return {}
 
     def look(self, file: str) -> list[Entry]:
         """All images of a file, filtered and checked; UserError if one is bad."""
         entries = []
-        for number, stored in enumerate(open_images(file)):
+        for number, stored in enumerate(self.open(file)):
             self.between()
-            height, width = stored.shape[:2]
-            if min(height, width) < self.size:
-                raise UserError(f"{file}: expected at least {self.size} x {self.size} pixels, found {height} x {width}")
-            image = filter_image(grey(stored), self.steps)
+            image, notes = self.filtered(file, stored)
             if not np.isfinite(image).all():
                 raise UserError(f"{file}: expected finite numbers of single precision, found others")
             state = os.stat(file if os.path.exists(file) else file.rpartition(":")[0])
-            entries.append(
-                Entry(file, number, height, width, float(np.abs(image).max()), (state.st_size, state.st_mtime_ns))
-            )
+            (height, width), largest = image.shape, float(np.abs(image).max())
+            entries.append(Entry(file, number, height, width, largest, (state.st_size, state.st_mtime_ns), notes))
             if self.keeps:
                 self._kept[file, number] = image
                 self._bytes += image.nbytes
                 self.keeps = self._bytes <= KEEP
         if not entries:
-            raise UserError(f"{file}: expected images, found none")
+            raise UserError(f"{file}: expected {self.kind}, found none")
         return entries
 
     def settle(self, entries: Sequence[Entry]) -> None:
@@ -81,21 +130,21 @@ class Album:
         if key not in self._kept:
             self.between()
             if self._opened[0] != entry.file:  # a stack of many is opened once
-                self._opened = entry.file, open_images(entry.file)
-            stored = self._opened[1][entry.number]
-            if stored.shape[:2] != (entry.height, entry.width):
-                raise UserError(f"{entry.file}: expected the image that was there before, found another")
+                self._opened = entry.file, self.open(entry.file)
+            image, _ = self.filtered(entry.file, self._opened[1][entry.number])
+            if image.shape != (entry.height, entry.width):
+                raise UserError(f"{entry.file}: expected what was there before, found another size")
             if not self.keeps:
                 self._kept.clear()
-            self._kept[key] = filter_image(grey(stored), self.steps)
+            self._kept[key] = image
         return self._kept[key]
 
     def cut(self, images: np.ndarray, tops: np.ndarray, lefts: np.ndarray) -> np.ndarray:
-        """Patches (n, size, size) float32 of given images at given places; each image is taken once."""
-        patches = np.empty((len(images), self.size, self.size), np.float32)
+        """Patches (n, *size) float32 of given images at given places; each image is taken once."""
+        patches = np.empty((len(images), *self.size), np.float32)
         order = np.argsort(images, kind="stable")
         for run in np.split(order, np.flatnonzero(np.diff(images[order])) + 1):
-            windows = sliding_window_view(self.image(int(images[run[0]])), (self.size, self.size))
+            windows = sliding_window_view(self.image(int(images[run[0]])), self.size)
             patches[run] = windows[tops[run], lefts[run]]
         return patches
 
@@ -108,9 +157,10 @@ class Places:
     stride : pixels from one place to the next; 1 where places are drawn
     """
 
-    def __init__(self, entries: Sequence[Entry], size: int, count: int | None, stride: int, seed: int) -> None:
-        self.stride, self.seed = stride, seed
-        grids = [((e.height - size) // stride + 1, (e.width - size) // stride + 1) for e in entries]
+    def __init__(self, album: Album, count: int | None, stride: int, seed: int) -> None:
+        self.stride, self.seed, self._purpose = stride, seed, album.unit
+        (high, wide), entries = album.size, album.entries
+        grids = [((e.height - high) // stride + 1, (e.width - wide) // stride + 1) for e in entries]
         self._columns = np.array([columns for _, columns in grids])
         self._ends = np.cumsum([rows * columns for rows, columns in grids])
         self.total = int(self._ends[-1])
@@ -127,5 +177,5 @@ class Places:
 
     def _draw(self, first: int, last: int) -> np.ndarray:
         groups = range(first // DRAWN, -(-last // DRAWN))
-        drawn = [stream(self.seed, "patches", group).integers(0, self.total, DRAWN) for group in groups]
+        drawn = [stream(self.seed, self._purpose, group).integers(0, self.total, DRAWN) for group in groups]
         return np.concatenate(drawn)[first - groups[0] * DRAWN :][: last - first]

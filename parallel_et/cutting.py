@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from math import prod
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from parallel_et.errors import UserError
 from parallel_et.io.output import Output
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.sums import ExactSum
-from parallel_et.preparation import Zca, prepare, zca_of
+from parallel_et.preparation import Zca, zca_of
 from parallel_et.progress import Reporter
 from parallel_et.stopping import Stopping, Wish
 
@@ -90,8 +91,8 @@ class Cutting:
     """Patches in pieces of whole groups; what is computed from a group does not depend on the number of ranks."""
 
     def __init__(self, sweep: Sweep, album: Album, places: Places) -> None:
-        self.sweep, self.album, self.places, self.steps = sweep, album, places, album.steps
-        self.dims = album.size**2
+        self.sweep, self.album, self.places = sweep, album, places
+        self.dims = prod(album.size)
         self.group = 1 << min(max((GROUP // (8 * self.dims)).bit_length() - 1, 4), 12)
         most = -(-places.points // (self.group * sweep.ranks.size))
         groups = 1 if album.keeps else max(1, min(LARGE // (4 * self.dims * self.group), most))
@@ -101,27 +102,28 @@ class Cutting:
 
     def prepare(self) -> None:
         """Find out what the steps need to know of all patches; collective."""
-        if self.steps.zca is not None:
-            self.zca = self._zca(self.steps.zca)
-        if self.steps.scale is not None:
-            self.span = self._span()
+        if self.album.whitening is not None:
+            self.zca = self._zca(self.album.whitening)
+        if self.album.ranging is not None:
+            self.span = self._span(self.album.ranging)
 
     def write(self, output: Output) -> None:
         """Write all patches that are not yet written; collective."""
-        shape = output.tables["patches"].shape[1:]
+        shape, unit = self.album.shape, self.album.unit
 
         def work(first: int, last: int) -> None:
             cut = self._cut(first, last)
-            patches = np.empty((len(cut), *shape), np.float32) if self.steps.on_off else cut
+            same = prod(shape) == self.dims  # then a patch takes the place of what it is made from
+            patches = cut.reshape(-1, *shape) if same else np.empty((len(cut), *shape), np.float32)
             for part in self._groups(cut):
-                patches[part] = prepare(cut[part], self.steps, self.zca, self.span)
+                patches[part] = self.album.prepare(cut[part], self.zca, self.span)
             try:
-                output.write(first, {"patches": patches})
+                output.write(first, {unit: patches})
             except OSError as error:
                 raise UserError(f"{output.path}: expected room to write, found {error.strerror}") from None
 
         todo = self._pieces(output.written)
-        self.sweep.over(todo, self.places.points, "patches", "written", work)
+        self.sweep.over(todo, self.places.points, unit, "written", work)
 
     def _pieces(self, written: Sequence[Rows] = ()) -> list[Rows]:
         """The pieces, without the groups that are written."""
@@ -146,51 +148,51 @@ class Cutting:
     def _zca(self, epsilon: float) -> Zca:
         ranks, points = self.sweep.ranks, self.places.points
         sums = ExactSum({"first": (self.dims,), "second": (self.dims, self.dims)})
-        largest = max(entry.largest for entry in self.album.entries) * (2 if self.steps.mean_free else 1)
+        largest = max(entry.largest for entry in self.album.entries) * (2 if self.album.steps.mean_free else 1)
         sums.reset({"first": largest, "second": largest**2}, points)
 
         def work(first: int, last: int) -> None:
             patches = self._cut(first, last)
             for part in self._groups(patches):
-                X = prepare(patches[part], self.steps, None, None).reshape(-1, self.dims)
+                X = self.album.prepare(patches[part], None, None).reshape(-1, self.dims)
                 sums.add("first", X.sum(0))
                 sums.add("second", X.T @ X)
 
-        self.sweep.over(self._pieces(), points, "patches", "covariance of", work)
+        self.sweep.over(self._pieces(), points, self.album.unit, "covariance of", work)
         found = sums.on_root(ranks)
         empty = Zca(np.empty(self.dims), np.empty((self.dims, self.dims)))
         return ranks.share(zca_of(found["first"], found["second"], points, epsilon) if ranks.is_root else empty)
 
-    def _span(self) -> tuple[float, float]:
+    def _span(self, option: str) -> tuple[float, float]:
         ranks, low, high = self.sweep.ranks, np.inf, -np.inf
 
         def work(first: int, last: int) -> None:
             nonlocal low, high
             patches = self._cut(first, last)
             for part in self._groups(patches):
-                values = prepare(patches[part], self.steps, self.zca, None)
+                values = self.album.prepare(patches[part], self.zca, None)
                 low, high = min(low, float(values.min())), max(high, float(values.max()))
 
-        self.sweep.over(self._pieces(), self.places.points, "patches", "range of", work)
+        self.sweep.over(self._pieces(), self.places.points, self.album.unit, "range of", work)
         low, high = -ranks.max(-low), ranks.max(high)
         if low == high:
-            raise UserError(f"--scale: expected patches of different values, found {low:g} everywhere")
+            raise UserError(f"{option}: expected {self.album.unit} of different values, found {low:g} everywhere")
         return low, high
 
 
 def about(cutting: Cutting, command: str) -> dict[str, str | int]:
     """What the patches are of, in plain words and JSON; an output that was interrupted goes on if it is the same."""
-    places, entries, steps = cutting.places, cutting.album.entries, cutting.steps
+    album, places = cutting.album, cutting.places
     how = {"places": "drawn"} if places.drawn else {"places": "all", "stride": places.stride}
-    cut = {"step": "cut", "size": cutting.album.size, "count": places.points, **how}
-    images = [{"file": e.file, "number": e.number, "height": e.height, "width": e.width} for e in entries]
-    state = sha256(json.dumps([e.state for e in entries]).encode())
+    cut = {"step": "cut", **album.about_cut(), "count": places.points, **how}
+    state = sha256(json.dumps([e.state for e in album.entries]).encode())
     what: dict[str, str | int] = {
         "command": command,
         "seed": places.seed,
-        "steps": json.dumps([*steps.image_steps(), cut, *steps.patch_steps(cutting.span)]),
-        "images": json.dumps(images, ensure_ascii=False),
-        "images state": state.hexdigest(),
+        **album.attributes(),
+        "steps": json.dumps([*album.steps.whole_steps(), cut, *album.steps.cut_steps(cutting.span)]),
+        album.kind: json.dumps([album.about(entry) for entry in album.entries], ensure_ascii=False),
+        f"{album.kind} state": state.hexdigest(),
     }
     if cutting.zca is not None:
         what["zca sha256"] = sha256(cutting.zca.mean.tobytes() + cutting.zca.matrix.tobytes("C")).hexdigest()

@@ -31,27 +31,36 @@ class Cell(NamedTuple):
     label: str = ""
 
 
+class Sound(NamedTuple):
+    """What is known of points that are sounds: their time in ms, and the lowest and highest Hz of a spectrogram."""
+
+    milliseconds: float
+    hertz: tuple[float, float] | None = None
+
+
 class Look(NamedTuple):
     """How fields and points are drawn: as images of ``image`` (h, w) or as curves, in both signs or in one.
 
-    ``channels`` is 2 where a point has an on and an off channel, of which the difference is shown.
+    ``channels`` is 2 where a point has an on and an off channel, of which the difference is shown. Sounds get axes;
+    spectrograms have the low frequencies at the bottom.
     """
 
     image: tuple[int, int] | None
     signed: bool
     channels: int = 1
+    sound: Sound | None = None
 
     @classmethod
-    def of(cls, shape: Sequence[int], signed: bool) -> "Look":
+    def of(cls, shape: Sequence[int], signed: bool, sound: Sound | None = None) -> "Look":
         """Of points of this shape: (h, w) is an image, (2, h, w) one with on and off channels, any other a curve."""
         if len(shape) == 3 and shape[0] == 2:
             return cls((shape[1], shape[2]), True, 2)
-        return cls((shape[0], shape[1]) if len(shape) == 2 else None, signed)
+        return cls((shape[0], shape[1]) if len(shape) == 2 else None, signed, 1, sound)
 
     @property
     def size(self) -> tuple[float, float]:
         """Width and height of a cell in inches."""
-        height, width = self.image or (1, 2)
+        height, width = (3, 2) if self.image and self.sound else self.image or (1, 2)  # of a band and a window anything
         return CELL * max(0.2, min(1.0, width / height)), CELL * max(0.2, min(1.0, height / width))
 
     def shown(self, values: np.ndarray) -> np.ndarray:
@@ -92,10 +101,11 @@ def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequen
     above = LABEL if any(cell.label for cell in cells) else 0.04
     stepx, stepy = width + 0.06, height + above + 0.02
     rows, columns = 1 + max(cell.row for cell in cells), 1 + max(cell.column for cell in cells)
-    left, right = 0.06 + (0.08 * max(map(len, names)) if names else 0.0), 0.7
+    axes = (0.5 if look.sound and look.sound.hertz else 0.0), (0.16 if look.sound else 0.0)
+    left, right = 0.06 + axes[0] + (0.08 * max(map(len, names)) if names else 0.0), 0.7
     head = 0.28 if title else 0.06
     inside = max(columns * stepx, 0.06 * len(title) - right)
-    total = (left + inside + right, head + rows * stepy + 0.06)
+    total = (left + inside + right, head + rows * stepy + 0.06 + axes[1])
     figure = figure_of(*total)
     axis = figure.add_axes((0, 0, 1, 1))
     for cell, v in zip(cells, values, strict=True):
@@ -103,7 +113,10 @@ def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequen
         draw_cell(axis, v, (x, y, width, height), look, low, top)
         axis.text(x + width / 2, y - 0.025, cell.label, fontsize=7, ha="center", va="bottom")
     for row, name in enumerate(names):
-        axis.text(left - 0.06, head + row * stepy + above + height / 2, name, fontsize=7.5, ha="right", va="center")
+        middle = head + row * stepy + above + height / 2
+        axis.text(left - 0.06 - axes[0], middle, name, fontsize=7.5, ha="right", va="center")
+    if look.sound:
+        draw_axes(axis, (left, head + (rows - 1) * stepy + above, width, height), look.sound)
     axis.text(left, 0.06, title, fontsize=8, va="top")
     axis.set(xlim=(0, total[0]), ylim=(total[1], 0))  # in inches, downwards
     axis.set_axis_off()
@@ -127,7 +140,7 @@ def draw_cell(
     """One image or curve at x, y, width, height."""
     x, y, width, height = place
     if look.image is not None:
-        box, image = (x, x + width, y + height, y), values.reshape(look.image)
+        box, image = (x, x + width, y + height, y), values.reshape(look.image)[:: -1 if look.sound else 1]
         axis.imshow(image, colours(look), vmin=low, vmax=top, extent=box, aspect="auto", interpolation="nearest")
     else:
         up = np.clip((values - low) / (top - low), 0.0, 1.0)
@@ -135,6 +148,16 @@ def draw_cell(
         axis.plot([x, x + width], [zero, zero], color="0.8", linewidth=0.4)
         axis.plot(x + width * np.linspace(0, 1, len(up)), y + height * (1 - up), color="black", linewidth=0.6)
     axis.add_patch(Rectangle((x, y), width, height, fill=False, edgecolor="0.6", linewidth=0.4))
+
+
+def draw_axes(axis: Axes, place: tuple[float, float, float, float], sound: Sound) -> None:
+    """Time below, and frequency to the left of, the cell at x, y, width, height, for all that look the same."""
+    x, y, width, height = place
+    for share, words, side in ((0, "0", "left"), (1, f"{sound.milliseconds:.4g} ms", "right")):
+        axis.plot([x + share * width] * 2, [y + height, y + height + 0.03], color="0.3", linewidth=0.5)
+        axis.text(x + share * width, y + height + 0.04, words, fontsize=6, ha=side, va="top")
+    for hertz, at, side in zip(sound.hertz or (), (y + height, y), ("bottom", "top"), strict=False):
+        axis.text(x - 0.04, at, f"{hertz:g} Hz", fontsize=6, ha="right", va=side)
 
 
 def colours(look: Look) -> str:

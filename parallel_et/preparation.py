@@ -23,7 +23,7 @@ class Steps:
     on_off: bool = False
     scale: tuple[float, float] | None = None
 
-    def image_steps(self) -> list[dict[str, Any]]:
+    def whole_steps(self) -> list[dict[str, Any]]:
         """The steps on images in plain words."""
         steps = {
             "clamp": None if self.clamp is None else {"brightest percent": self.clamp},
@@ -32,7 +32,7 @@ class Steps:
         }
         return [{"step": name, **values} for name, values in steps.items() if values is not None]
 
-    def patch_steps(self, span: tuple[float, float] | None) -> list[dict[str, Any]]:
+    def cut_steps(self, span: tuple[float, float] | None) -> list[dict[str, Any]]:
         """The steps on patches in plain words; ``span``: smallest and largest value before scaling."""
         steps = {
             "mean-free": {} if self.mean_free else None,

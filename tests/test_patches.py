@@ -183,9 +183,9 @@ def test_a_patch_depends_on_the_seed_and_its_number_alone(place):
 
 
 def test_each_place_is_as_likely_as_any_other(place):
-    album = Album(Steps(), 26)
-    entries = [entry for name in SHAPES for entry in album.look(str(place / "images" / name))]
-    places = Places(entries, 26, 746_000, 1, 7)
+    album = Album(Steps(), (26, 26))
+    album.settle([entry for name in SHAPES for entry in album.look(str(place / "images" / name))])
+    places = Places(album, 746_000, 1, 7)
     assert places.total == 746
     images, tops, lefts = places.of(0, places.points)
     counts = np.unique(np.stack([images, tops, lefts]), axis=1, return_counts=True)[1]

@@ -1,6 +1,5 @@
 """Image files of many kinds as arrays of grey values."""
 
-import glob
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from PIL import Image
 from scipy.io import loadmat
 
 from parallel_et.errors import UserError
+from parallel_et.io.find import ending, find_files
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 RAW = (".iml", ".imc")
@@ -24,22 +24,8 @@ Image.MAX_IMAGE_PIXELS = None  # large images are wanted here
 
 
 def find_images(names: Sequence[str]) -> list[str]:
-    """The files that are meant by files, folders (their images by name) and patterns; each once."""
-    found: list[str] = []
-    for name in names:
-        path = Path(name)
-        if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if _ending(p.name) in ENDINGS and not p.name.startswith("."))
-            if not inside:
-                raise UserError(f"{name}: expected images ({' '.join(ENDINGS)}), found none in this folder")
-            found += map(str, inside)
-        elif path.is_file() or _split(name)[1]:
-            found.append(name)
-        elif matching := sorted(p for p in glob.glob(name, recursive=True) if Path(p).is_file()):
-            found += matching
-        else:
-            raise UserError(f"{name}: expected a file, a folder or a pattern of files, found nothing there")
-    return list(dict.fromkeys(found))
+    """The files that are meant by files, folders (their images by name), patterns and file.mat:VARIABLE; each once."""
+    return find_files(names, ENDINGS, "images", lambda name: bool(_split(name)[1]))
 
 
 def open_images(name: str) -> Sequence[np.ndarray]:
@@ -70,29 +56,25 @@ def grey(image: np.ndarray) -> np.ndarray:
 def _split(name: str) -> tuple[str, str]:
     """A file, and the variable of ``file.mat:variable``."""
     path, colon, variable = name.rpartition(":")
-    return (path, variable) if colon and _ending(path) == ".mat" else (name, "")
-
-
-def _ending(name: str) -> str:
-    return Path(name).suffix.lower()
+    return (path, variable) if colon and ending(path) == ".mat" else (name, "")
 
 
 def _open(path: str, variable: str) -> Sequence[np.ndarray]:
-    ending = _ending(path)
-    if ending in PICTURES:
+    kind = ending(path)
+    if kind in PICTURES:
         return _pages(path)
-    if ending == ".npy":
+    if kind == ".npy":
         table = np.load(path, mmap_mode="r", allow_pickle=False)
         return list(table) if table.ndim == 3 and not _coloured(table) else [table]
-    if ending == ".mat":
+    if kind == ".mat":
         table = _variable(path, variable)
         return list(table.transpose(2, 0, 1)) if table.ndim == 3 and not _coloured(table) else [table]
-    if ending in RAW:
+    if kind in RAW:
         expected, found = 2 * RAW_SHAPE[0] * RAW_SHAPE[1], Path(path).stat().st_size
         if found != expected:
             raise UserError(f"{path}: expected {expected} bytes of {RAW_SHAPE[0]} x {RAW_SHAPE[1]}, found {found}")
         return [np.fromfile(path, ">u2").reshape(RAW_SHAPE)]
-    raise UserError(f"{path}: expected an image ({' '.join(ENDINGS)}), found {ending or 'no such ending'}")
+    raise UserError(f"{path}: expected an image ({' '.join(ENDINGS)}), found {kind or 'no such ending'}")
 
 
 def _pages(path: str) -> list[np.ndarray]:

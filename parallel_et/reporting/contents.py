@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_attributes
 from parallel_et.measure import recovery
-from parallel_et.picture import png
+from parallel_et.picture import Sound, png
 from parallel_et.reporting import page, plots, sheets
 from parallel_et.reporting.page import Picture, Section
-from parallel_et.reporting.study import Sample, Study
+from parallel_et.reporting.study import HDF5, Sample, Study
 from parallel_et.run import installed, now
 
 Content = str | Picture
@@ -87,6 +87,8 @@ def of_fields(study: Study) -> Iterator[Content]:
     if study.guessed:
         what = "square images" if len(study.shape) == 2 else "curves"
         caption += f" The shape of a point is not known, they are drawn as {what}; --shape tells another."
+    elif study.sound:
+        caption += f" {of_sound(study.sound)}"
     elif len(study.shape) == 1:
         caption += " Points are vectors, drawn as curves; --shape 16x16 would draw images."
     elif len(study.shape) == 3 and study.shape[0] == 2:
@@ -95,6 +97,14 @@ def of_fields(study: Study) -> Iterator[Content]:
     if len(study.result.snapshots.get("W", ())):
         caption = "Some of them, a row each, at the snapshots of the run and where they are now."
         yield picture("snapshots", sheets.course(study), "Fields at successive iterations, a row for each.", caption)
+
+
+def of_sound(sound: Sound) -> str:
+    """What fields of sounds show."""
+    time = f"{sound.milliseconds:g} ms of time from left to right"
+    if sound.hertz is None:
+        return f"Waveforms: {time}."
+    return f"Log-spectrograms: {time}, {sound.hertz[0]:g} to {sound.hertz[1]:g} Hz from bottom to top, in equal ratios."
 
 
 def draw_curves(study: Study) -> Picture:
@@ -148,7 +158,7 @@ def provenance(study: Study) -> dict[str, object]:
 def preparation(study: Study) -> dict[str, str]:
     """What the file of the data says of itself, such as the steps of its preparation."""
     path = study.job.data.source.partition(":")[0]
-    if study.sample is None or not path.endswith((".h5", ".hdf5")):
+    if study.sample is None or not path.endswith(HDF5):
         return {}
     try:
         return read_attributes(path)

@@ -22,7 +22,7 @@ DRAWN = 20
 
 def look_of(study: Study) -> Look:
     """How the fields and points of a run are drawn."""
-    return Look.of(study.shape, signed=not study.model.nonnegative)
+    return Look.of(study.shape, signed=not study.model.nonnegative, sound=study.sound)
 
 
 def evenly(items: Sequence[int] | np.ndarray, count: int) -> list[int]:

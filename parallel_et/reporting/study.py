@@ -1,5 +1,6 @@
 """What is known of a run: its result or newest checkpoint, and what its model makes of some of its points."""
 
+import json
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,16 @@ from parallel_et.data.base import Source
 from parallel_et.errors import UserError
 from parallel_et.inference import Inference
 from parallel_et.io.directory import RunDirectory
+from parallel_et.io.files import read_attributes
 from parallel_et.io.result import Result
 from parallel_et.job import Job, check_job
 from parallel_et.models.base import Model, Params
+from parallel_et.picture import Sound
 from parallel_et.progress import Reporter
 from parallel_et.setup import largest_of, model_of, open_source
 
+HDF5 = (".h5", ".hdf5")
+"""What the names of files end in that may say what their data are."""
 SAMPLE, STRETCH = 4096, 64
 """Points of the data that are looked at, at most, and how many of them lie side by side."""
 
@@ -56,6 +61,7 @@ class Study:
     file : where the parameters are from
     state : finished, going on or stopped, in words
     shape : of a point, and ``guessed`` whether nobody said so
+    sound : what is known of points that are sounds, drawn as such
     sample : what the model makes of some points, or None: then ``trouble`` says why
     """
 
@@ -68,6 +74,7 @@ class Study:
     params: Params
     shape: tuple[int, ...]
     guessed: bool
+    sound: Sound | None
     sample: Sample | None
     trouble: str
 
@@ -109,7 +116,8 @@ def look_at(directory: RunDirectory, shape: tuple[int, ...] | None, report: Repo
     if stated and prod(stated) != dims:
         raise UserError(f"--shape: expected {dims} values, found {'x'.join(map(str, stated))}")
     shown = tuple(stated or guess(dims))
-    return Study(job, result, file, state, model, scheme, params, shown, not stated, sample, trouble)
+    sound = sound_of(source, shown) if source else None
+    return Study(job, result, file, state, model, scheme, params, shown, not stated, sound, sample, trouble)
 
 
 def open_data(job: Job, points: int, dims: int) -> Source:
@@ -121,6 +129,19 @@ def open_data(job: Job, points: int, dims: int) -> Source:
         found = f"{source.points} of {source.dims}"
         raise UserError(f"{source.name}: expected the run's {points} points of {dims} dimensions, found {found}")
     return source
+
+
+def sound_of(source: Source, shape: tuple[int, ...]) -> Sound | None:
+    """What the file of the data says of sounds, if they are drawn in the shape that they have there."""
+    path = source.name.partition(":")[0]
+    if shape != source.shape or not path.endswith(HDF5):
+        return None
+    try:
+        about = read_attributes(path)
+        hertz = json.loads(about["hertz"]) if "hertz" in about else None
+        return Sound(float(about["milliseconds"]), hertz and (float(hertz[0]), float(hertz[1])))
+    except (KeyError, ValueError, UserError):  # no sounds, or the file went away meanwhile
+        return None
 
 
 def guess(dims: int) -> tuple[int, ...]:

@@ -1,0 +1,9 @@
+"""Ten voices that say a sentence: ``python -m parallel_et.voices --output voices``, or ``speak("voices")``."""
+
+from parallel_et.commands import start
+from parallel_et.speech import speak
+
+__all__ = ["speak"]
+
+if __name__ == "__main__":
+    start("voices")
