@@ -1,5 +1,6 @@
 """Real data that lie inside packages of PyPI, prepared for the jobs of the papers; nothing is fetched."""
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from io import BytesIO
 from os import PathLike
@@ -8,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.commands import patches
 from parallel_et.errors import UserError
 from parallel_et.io.images import grey, open_images
 from parallel_et.io.whole import write_whole
@@ -60,12 +60,20 @@ def grass(folder: str | PathLike[str], count: int = 40000, size: int = 10, seed:
     """
     ranks, place = Ranks(comm), Path(folder)
     ranks.from_root(lambda: save(place / "grass.npy", linear(grey(open_images(str(packaged(*GRASS)))[0]) / 255)))
-    command = [place / "grass.npy", "--size", size, "--count", count, "--seed", seed, "--scale", 0, 10, "--fresh"]
-    with signals_restored():
-        code = patches.main(ranks, [*map(str, command), "--output", str(place / "grass.h5"), "--quiet"])
-    if code:  # told to stop
-        raise SystemExit(code)
+    cut = ("--size", size, "--count", count, "--seed", seed, "--scale", 0, 10)
+    run_command("patches", place / "grass.npy", *cut, "--output", place / "grass.h5", "--fresh", "--quiet", comm=comm)
     return place / "grass.h5"
+
+
+def run_command(name: str, *args: object, comm: Any = None) -> None:
+    """Run ``python -m parallel_et.<name> args`` as a part of a script; all ranks call this together.
+
+    If it was told to stop, so is the script: exit code 75.
+    """
+    with signals_restored():
+        code = import_module(f"parallel_et.commands.{name}").main(Ranks(comm), [str(arg) for arg in args])
+    if code:
+        raise SystemExit(code)
 
 
 def linear(image: np.ndarray) -> np.ndarray:
