@@ -42,9 +42,7 @@ job = {
 def show(params, knobs, info):
     """One line every tenth iteration; called on the root."""
     if knobs.iteration % 10 == 0:
-        print(
-            f"iteration {knobs.iteration:3}  T {knobs.temperature:.2f}  free energy {info.free_energy:.1f}", flush=True
-        )
+        print(f"iteration {knobs.iteration}: T {knobs.temperature:.2f}, free energy {info.free_energy:.1f}", flush=True)
 
 
 run = f"{args.output}/run"

@@ -1,28 +1,36 @@
 """A look at a run with nothing but h5py, numpy and matplotlib: ``python look.py runs/demo``.
 
-Or cell by cell in an editor that knows ``# %%``. The pictures are written beside: look-fields.png, look-course.png.
+Or cell by cell in an editor that knows ``# %%``. A run that is still going is shown as of its last checkpoint. The
+pictures are look-fields.png and look-course.png; points of sound are drawn as curves by ``--shape 200``.
 """
 
 # %% the run
-import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 import h5py
 import matplotlib.pyplot as plt
 import numpy as np
 
-run = Path(sys.argv[1] if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else "runs/demo")
-pictures = Path(sys.argv[2] if len(sys.argv) > 2 else ".")
-with h5py.File(run / "result.h5") as file:
+parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+parser.add_argument("run", type=Path, nargs="?", default="runs/demo", help="directory of a run")
+parser.add_argument("--shape", type=int, nargs="+", help="of a point: height and width, or one number for a curve")
+parser.add_argument("--output", type=Path, default=".", help="folder for the pictures")
+args, _ = parser.parse_known_args()  # editors add arguments of their own
+files = [*sorted(args.run.glob("checkpoints/*.h5")), *args.run.glob("result.h5")]
+if not files:
+    raise SystemExit(f"{args.run}: expected the directory of a run, found no result.h5 and no checkpoints")
+with h5py.File(files[-1]) as file:
     W = file["params/W"][()]  # (D, H)
     history = {name: values[()] for name, values in file["history"].items()}
     about = dict(file.attrs)
 print(f"{about['name']}: N={about['N']} D={W.shape[0]} H={W.shape[1]}, {about['start']} to {about['end']}")
 print(about["job"])  # the job file with all its defaults
 
-# %% the fields, as images if they are square, else as curves, the strongest first
+# %% the fields, the strongest first: as images if they can be square and nobody says otherwise
 W = W[:, np.argsort(-np.linalg.norm(W, axis=0))]
 side = round(np.sqrt(len(W)))
+shape = args.shape or ([side, side] if side * side == len(W) else [len(W)])
 top = np.quantile(np.abs(W), 0.995)  # a single odd field does not hide the others
 low = -top if W.min() < 0 else 0.0
 columns = min(10, W.shape[1])
@@ -31,13 +39,13 @@ figure, axes = plt.subplots(rows, columns, figsize=(columns, rows + 0.3), squeez
 for axis in axes.flat:
     axis.set_axis_off()
 for axis, field in zip(axes.flat, W.T, strict=False):
-    if side * side == len(W):
-        axis.imshow(field.reshape(side, side), "RdBu_r" if low < 0 else "gray_r", vmin=low, vmax=top)
+    if len(shape) == 2:
+        axis.imshow(field.reshape(shape), "RdBu_r" if low < 0 else "gray_r", vmin=low, vmax=top)
     else:
         axis.plot(field, "k", linewidth=0.7)
         axis.set_ylim(low, top)
 figure.suptitle(f"{about['name']}: fields from {low:.3g} to {top:.3g}", fontsize=9)
-figure.savefig(pictures / "look-fields.png", dpi=120)
+figure.savefig(args.output / "look-fields.png", dpi=120)
 
 # %% the course of the run
 names = ["free_energy", "temperature", "sigma", "pi", "points_used"]
@@ -46,7 +54,7 @@ for axis, name in zip(axes, names, strict=True):
     axis.plot(history[name])
     axis.set_ylabel(name)
 axes[-1].set_xlabel("iteration")
-figure.savefig(pictures / "look-course.png", dpi=120)
+figure.savefig(args.output / "look-course.png", dpi=120)
 
 # %% where the time went
 seconds = {name.removeprefix("seconds_"): v.sum() for name, v in history.items() if name.startswith("seconds_")}

@@ -1,6 +1,6 @@
 """Real data for the jobs of the papers, out of packages of PyPI or a program of Debian; nothing is fetched."""
 
-from collections.abc import Callable
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from io import BytesIO
 from os import PathLike
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.commands import patches, sounds
 from parallel_et.errors import UserError
 from parallel_et.io.images import grey, open_images
 from parallel_et.io.whole import write_whole
@@ -64,39 +63,48 @@ def grass(
 ) -> Path:
     """Write ``count`` patches of grass to ``grass.h5:/patches`` in a folder; all ranks call this together.
 
-    They are (count, size, size) float32 from 0 to 10, of ``images``, or else of the picture of
-    scikit-image, in ``grass.npy``: as bright as the scene was and not as a screen wants it, dark with few bright
-    pixels, as the photographs of van Hateren's collection are.
+    They are (count, size, size) float32 from 0 to 10, of ``images``, or else of the picture of scikit-image, in
+    ``grass.npy``: as bright as the scene was and not as a screen wants it, dark with few bright pixels, as the
+    photographs of van Hateren's collection are.
     """
-    ranks, place = Ranks(comm), Path(folder)
+    place = Path(folder)
     if images is None:
         images = place / "grass.npy"
-        ranks.from_root(lambda: save(place / "grass.npy", linear(grey(open_images(str(packaged(*GRASS)))[0]) / 255)))
-    cut = ["--size", size, "--count", count, "--seed", seed, "--scale", 0, 10]
-    return run(patches.main, ranks, [images, *cut], place / "grass.h5")
+        Ranks(comm).from_root(lambda: save(place / "grass.npy", linear(grass_image())))
+    cut = ("--size", size, "--count", count, "--seed", seed, "--scale", 0, 10)
+    run_command("patches", images, *cut, "--output", place / "grass.h5", "--fresh", "--quiet", comm=comm)
+    return place / "grass.h5"
 
 
 def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None) -> Path:
-    """Write all pieces of 12.5 ms of recordings to ``sound.h5:/segments`` in a folder; all ranks call this together.
+    """Write all segments of 12.5 ms of recordings to ``sound.h5:/segments`` in a folder; all ranks call this together.
 
     Each recording is brought to 16 kHz, trimmed at 40 dB below its peak and scaled to fill [-5, 5]. Without
     ``recordings`` ten synthetic voices are recorded in ``voices``.
     """
-    ranks, place = Ranks(comm), Path(folder)
+    place = Path(folder)
     if recordings is None:
         recordings = place / "voices"
-        ranks.from_root(lambda: speak(place / "voices"))
-    return run(sounds.main, ranks, [recordings, "--rate", 16000, "--trim", 40, "--scale", 5], place / "sound.h5")
+        Ranks(comm).from_root(lambda: len(speak(place / "voices")))
+    cut = ("--rate", 16000, "--trim", 40, "--scale", 5)
+    run_command("sounds", recordings, *cut, "--output", place / "sound.h5", "--fresh", "--quiet", comm=comm)
+    return place / "sound.h5"
 
 
-def run(command: Callable[[Ranks, list[str]], int], ranks: Ranks, argv: list[Any], output: Path) -> Path:
-    """Let a command write its output anew."""
-    ranks.from_root(lambda: output.parent.mkdir(parents=True, exist_ok=True))
+def run_command(name: str, *args: object, comm: Any = None) -> None:
+    """Run ``python -m parallel_et.<name> args`` as a part of a script; all ranks call this together.
+
+    If it was told to stop, so is the script: exit code 75.
+    """
     with signals_restored():
-        code = command(ranks, [*map(str, argv), "--output", str(output), "--fresh", "--quiet"])
-    if code:  # told to stop
+        code = import_module(f"parallel_et.commands.{name}").main(Ranks(comm), [str(arg) for arg in args])
+    if code:
         raise SystemExit(code)
-    return output
+
+
+def grass_image() -> np.ndarray:
+    """Its grey values, from 0 to 1."""
+    return grey(open_images(str(packaged(*GRASS)))[0]) / 255
 
 
 def linear(image: np.ndarray) -> np.ndarray:

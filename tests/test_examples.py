@@ -44,11 +44,16 @@ def test_grass_is_cut_into_patches_and_learned(grass):
 
 
 def test_a_run_is_looked_at_without_the_package(grass, tmp_path):
-    said = example("look.py", grass / "run", tmp_path, cwd=tmp_path)
+    said = example("look.py", grass / "run", cwd=tmp_path)
     assert "N=300 D=100 H=8" in said
     assert is_picture(tmp_path / "look-fields.png")
     assert is_picture(tmp_path / "look-course.png")
     assert "parallel_et" not in (EXAMPLES / "look.py").read_text()
+    (tmp_path / "going/checkpoints").mkdir(parents=True)
+    (last,) = (grass / "run/checkpoints").glob("*.h5")
+    (tmp_path / "going/checkpoints/000006.h5").write_bytes(last.read_bytes())
+    example("look.py", "going", "--shape", 100, "--output", "going", cwd=tmp_path)
+    assert is_picture(tmp_path / "going/look-fields.png")
 
 
 @pytest.mark.parametrize("made_up", [True, False])
