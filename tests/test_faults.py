@@ -68,8 +68,7 @@ def test_an_exception_on_one_rank_ends_all_with_one_message(place, rank):
     assert f"rank {rank} of 3 failed" in said
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("row", [3, 1999])
+@pytest.mark.parametrize("row, value", [(3, np.nan), (1999, np.inf)])
 def test_bad_data_on_one_rank_is_reported_once_with_its_row(place, row, value):
     with h5py.File(place / "data.h5", "a") as file:
         file["rows"][row, 4] = value

@@ -206,14 +206,14 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
     (tmp_path / "b.png").write_bytes(whole[: len(whole) // 2])
     np.save(tmp_path / "small.npy", np.ones((26, 25)))
     np.save(tmp_path / "wild.npy", np.full((40, 40), np.nan))
-    call = (".", "--all", "--output", "out.h5")
-    done = patches(2, *call, cwd=tmp_path)
+    args = (".", "--all", "--output", "out.h5")
+    done = patches(2, *args, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "expected" in done.stderr
     assert any(done.stderr.startswith(name) for name in ("b.png", "small.npy", "wild.npy"))
     assert not list(tmp_path.glob("out*"))
-    done = patches(3, *call, "--bad", "skip", cwd=tmp_path)
+    done = patches(3, *args, "--bad", "skip", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("skipped") == 3
     assert "skipped small.npy: expected at least 26 x 26 pixels, found 26 x 25\n" in done.stdout
@@ -223,7 +223,7 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
         assert len(file["patches"]) == 746
         sizes = [(i["file"], i["height"], i["width"]) for i in json.loads(file.attrs["images"])]
     assert sizes == [(f"{name}.npy", *shape) for name, shape in SHAPES.items()]
-    done = patches(2, "small.npy", "--all", "--bad", "skip", "--output", "none.h5", cwd=tmp_path)
+    done = call("patches", "small.npy", "--all", "--bad", "skip", "--output", "none.h5", cwd=tmp_path)
     assert done.returncode == 2
     assert "small.npy: expected images, found 1 bad files alone" in done.stderr
 
@@ -270,7 +270,8 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp
     if how == "SIGUSR1":
         assert code == 75, said
         assert "stopped by a signal: written" in said
-    done = patches(2, *args, tmp_path / "torn.h5", cwd=tmp_path)
+    args = (*args, tmp_path / "torn.h5")
+    done = patches(2, *args, cwd=tmp_path) if how == "SIGKILL" else call("patches", *args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "patches are there already" in done.stdout
     with h5py.File(tmp_path / "whole.h5") as whole, h5py.File(tmp_path / "torn.h5") as again:
@@ -303,7 +304,7 @@ def test_a_time_limit_that_comes_while_patches_are_written_anew_leaves_them_to_b
     assert refused.returncode == 2
     assert "part of another output: attribute images state" in refused.stderr
     (tmp_path / "a.old").replace(tmp_path / "a.npy")
-    done = patches(3, *args, cwd=tmp_path)
+    done = call("patches", *args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "8192 patches are there already" in done.stdout
     with h5py.File(tmp_path / "out.h5") as file:

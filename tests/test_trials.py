@@ -157,7 +157,7 @@ def test_trials_that_were_killed_go_on_without_those_that_were_done(place, undis
 
 
 def test_more_trials_are_added_to_those_that_are_there(place, undisturbed):
-    assert trials(2, "--count", "5", place=place).returncode == 0
+    assert trials(None, "--count", "5", place=place).returncode == 0
     before = rows(place / FILE)
     assert before["seed"].tolist() == [3, 4, 5, 6, 7]
     late = trials(None, "--count", "2", "--set", "run.seed=13", "--set", "run.threads=2", place=place)
@@ -176,7 +176,7 @@ def test_more_trials_are_added_to_those_that_are_there(place, undisturbed):
 def test_trials_of_another_job_are_refused_or_put_aside(place):
     assert trials(None, "--count", "1", place=place).returncode == 0
     other = ("--count", "1", "--set", "model.pi=0.3")
-    refused = trials(2, *other, place=place)
+    refused = trials(None, *other, place=place)
     assert refused.returncode == 2
     assert refused.stderr.splitlines() == [
         f"{FILE}: holds trials of another job; use another --output, or --fresh to start over",
