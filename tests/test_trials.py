@@ -116,7 +116,7 @@ def test_trials_are_the_same_however_they_are_spread(monkeypatch):
     ranks = Ranks()
     place = ranks.from_root(lambda: Path(mkdtemp()))
     monkeypatch.chdir(place)
-    args = ["job.toml", "--count", "5", "--output"]
+    args = ["job.toml", "--count", "5", "--set", "anneal.iterations=20", "--output"]
     if ranks.is_root:
         (place / "job.toml").write_text(JOB)
     assert ranks.on_root_alone(lambda alone: main(alone, [*args, "alone.h5"])) == 0
