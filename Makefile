@@ -31,7 +31,7 @@ demo: venv
 
 test: venv
 	python -m parallel_et.compile
-	python -m pytest -m "not mpi" -n 2 --dist loadfile
+	python -m pytest -m "not mpi" -n 2 --dist loadfile --no-loadscope-reorder
 	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi || exit 1; done
 
 docs: .venv/docs

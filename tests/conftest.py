@@ -7,6 +7,12 @@ from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
 threadpool_limits(1)
+LONG = ("test_slurm", "test_compile", "test_patches", "test_stop", "test_trials")
+"""Files that take long begin first, so that two workers end at about the same time."""
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
 
 
 @pytest.hookimpl(trylast=True)

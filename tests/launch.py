@@ -1,15 +1,23 @@
 """Runs the package as its users do: as a command, on a number of ranks."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import h5py
 
+from parallel_et.parallel.ranks import run_command
+from parallel_et.stopping import SIGNALS
+
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYD", "SLURM"))}
+PATIENCE = 500.0
+"""Seconds to wait for what must happen: long, as the machine may be busy with other things."""
 
 
 def command(ranks: int | None, *args: object) -> list[str]:
@@ -18,10 +26,10 @@ def command(ranks: int | None, *args: object) -> list[str]:
     return [*start, sys.executable, *map(str, args)]
 
 
-def launch(ranks: int | None, *args: object, cwd: Path | str = ".", timeout: float = 120, **env: str):
+def launch(ranks: int | None, *args: object, cwd: Path | str = ".", **env: str):
     """Run ``python args`` on ``ranks`` ranks; returns the finished process with its output."""
     return subprocess.run(
-        command(ranks, *args), cwd=cwd, env={**CLEAN, **env}, timeout=timeout, capture_output=True, text=True
+        command(ranks, *args), cwd=cwd, env={**CLEAN, **env}, timeout=PATIENCE, capture_output=True, text=True
     )
 
 
@@ -30,10 +38,25 @@ def train(ranks: int | None, *args: object, cwd: Path | str = ".", **env: str):
     return launch(ranks, "-m", "parallel_et.train", *args, cwd=cwd, **env)
 
 
-def start(ranks: int | None, *args: object, cwd: Path | str = ".", **env: str):
-    """``python -m parallel_et.train args``, not waited for."""
+def call(name: str, *args: object, cwd: Path | str = "."):
+    """The same as ``python -m parallel_et.name args`` gives, in this process: where its start is not what is tested."""
+    out, err, handlers = StringIO(), StringIO(), {number: signal.getsignal(number) for number in SIGNALS}
+    words = [*map(str, args)]
+    try:
+        with chdir(cwd), redirect_stdout(out), redirect_stderr(err):
+            run_command(name, words)
+    except SystemExit as end:
+        return subprocess.CompletedProcess([name, *words], end.code or 0, out.getvalue(), err.getvalue())
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def start(ranks: int | None, *args: object, cwd: Path | str = ".", name: str = "train", **env: str):
+    """``python -m parallel_et.train args``, or another command, not waited for."""
     return subprocess.Popen(
-        command(ranks, "-m", "parallel_et.train", *args),
+        command(ranks, "-m", f"parallel_et.{name}", *args),
         cwd=cwd,
         env={**CLEAN, **env},
         stdout=subprocess.PIPE,
@@ -43,7 +66,33 @@ def start(ranks: int | None, *args: object, cwd: Path | str = ".", **env: str):
     )
 
 
-def wait_for(condition, process, seconds: float = 60, pause: float = 0.02):
+def hooked(place: Path, code: str) -> dict[str, str]:
+    """Environment in which every process runs ``code`` before all else: faults and pauses where they are wanted."""
+    (place / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": str(place)}
+
+
+PAUSE = """
+import os, time
+import parallel_et.{module} as module
+method = module.{method}
+def pausing(*args, **options):
+    result = method(*args, **options)
+    open("here", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    time.sleep(0.1)  # what came meanwhile is heard
+    return result
+module.{method} = pausing
+"""
+
+
+def paused(place: Path, module: str, method: str, more: str = "") -> dict[str, str]:
+    """Environment in which a process makes the file ``here`` after each call of a method and waits for ``go``."""
+    return hooked(place, PAUSE.format(module=module, method=method) + more)
+
+
+def wait_for(condition, process, seconds: float = PATIENCE, pause: float = 0.02):
     """Wait until ``condition`` gives something true while the process runs; returns that."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -69,8 +118,8 @@ def ranks_of(place: Path) -> list[int]:
 def ended(process, place: Path):
     """Seconds until a job and all its ranks had ended, its exit code and what it said."""
     begun = time.monotonic()
-    out, err = process.communicate(timeout=60)
-    while ranks_of(place) and time.monotonic() < begun + 60:
+    out, err = process.communicate(timeout=PATIENCE)
+    while ranks_of(place) and time.monotonic() < begun + PATIENCE:
         time.sleep(0.05)
     return time.monotonic() - begun, process.returncode, out + err
 

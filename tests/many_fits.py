@@ -1,4 +1,4 @@
-"""Run by the ranks of test_bits: several small jobs, whose results the root writes to one file."""
+"""Several small jobs, for test_bits; run by ranks of its own, the root writes what they learn to one file."""
 
 import sys
 
@@ -28,16 +28,23 @@ JOBS = {
     "until it has settled": ("nmf", ET, 211, "float64", {"iterations": 200, "stop": {"change": 0.01, "iterations": 2}}),
 }
 
-if __name__ == "__main__":
-    found, threads = {}, int(sys.argv[2])
+
+def fits(threads, comm=None):
+    """All that these jobs learn, by name."""
+    found = {}
     for name, (model, inference, points, dtype, anneal) in JOBS.items():
         truth = random_params(model, 9, 7, seed=len(name))
         data = random_data(model, points, truth, seed=5).astype(dtype)
         table = job_table({"name": model, "causes": 7}, inference, anneal, seed=11)
         table["run"]["threads"] = threads
-        result = fit(table, data)
+        result = fit(table, data, comm=comm)
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
         found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])
+    return found
+
+
+if __name__ == "__main__":
+    learned = fits(1)
     if Ranks().is_root:
-        np.savez(sys.argv[1], **found)
+        np.savez(sys.argv[1], **learned)

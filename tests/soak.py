@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from launch import ended, learned, ranks_of, start, train
+from launch import ended, hooked, learned, ranks_of, start, train
 
 JOB = """
 [model]
@@ -36,6 +36,16 @@ snapshots = 100
 checkpoint = {{ every = 3 }}
 """
 PATIENCE = 120.0
+HOLD = """
+import time
+from parallel_et.keeper import Keeper
+after = Keeper._after
+def holding(keeper):
+    while keeper.training.at.iteration >= {at}:
+        time.sleep(1)
+    return after(keeper)
+Keeper._after = holding
+"""
 
 
 def prepare(place: Path, iterations: int) -> dict[str, bytes]:
@@ -66,13 +76,14 @@ def soak(place: Path, iterations: int, kills: int, seed: int) -> bool:
     rng = random.Random(seed)
     whole = prepare(place, iterations)
     targets = sorted(rng.randrange(iterations * 4 // 5) for _ in range(kills))
+    hold = hooked(place, HOLD.format(at=iterations * 19 // 20))  # it does not come to its end before it is killed
     print(f"seed {seed}: {kills} kills of a run of {iterations} iterations, a checkpoint every 3")
     print("kill  ranks  killed  checkpoint  moment")
     for kill, target in enumerate(targets, 1):
         ranks = rng.randint(1, 4)
         victim = rng.randrange(ranks)
         left = parts(place)
-        process = start(ranks, "job.toml", cwd=place)
+        process = start(ranks, "job.toml", cwd=place, **hold)
         deadline = time.monotonic() + PATIENCE
         while newest(place) < target and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)

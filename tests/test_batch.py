@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from launch import CLEAN, MPIRUN, launch
+from launch import CLEAN, MPIRUN, PATIENCE, call, launch
 
 from parallel_et.commands.slurm import expected
 from parallel_et.job import read_job
@@ -32,17 +32,24 @@ start("train", ["job.toml", "--quiet"])
 """
 
 
-@pytest.fixture
-def place(tmp_path):
-    table = np.lib.format.open_memmap(tmp_path / "data.npy", "w+", np.float32, (200_000, 96))
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    place = tmp_path_factory.mktemp("data")
+    table = np.lib.format.open_memmap(place / "data.npy", "w+", np.float32, (200_000, 96))
     table[:] = np.random.default_rng(1).standard_normal(table.shape, np.float32)
     table.flush()
+    return place / "data.npy"
+
+
+@pytest.fixture
+def place(data, tmp_path):
+    (tmp_path / "data.npy").symlink_to(data)
     (tmp_path / "job.toml").write_text(JOB)
     return tmp_path
 
 
 def batch(place, *args):
-    return launch(None, "-m", "parallel_et.slurm", "job.toml", *args, cwd=place)
+    return call("slurm", "job.toml", *args, cwd=place)
 
 
 SIZES = ("--nodes", 3, "--ntasks-per-node", 8, "--time", "4:00:00")
@@ -108,7 +115,9 @@ def test_the_memory_is_enough_and_not_half_as_much_again(place, monkeypatch):
 
 def test_ranks_that_each_believe_to_be_alone_are_refused_by_one_line(place):
     alone = ["env", "-u", "PMI_FD", "-u", "PMI_PORT", sys.executable, "-m", "parallel_et.train", "job.toml"]
-    done = subprocess.run([MPIRUN, "-n", "3", *alone], cwd=place, env=CLEAN, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [MPIRUN, "-n", "3", *alone], cwd=place, env=CLEAN, capture_output=True, text=True, timeout=PATIENCE
+    )
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("expected 3 ranks, found 3 times rank 0 of 1") == 1
     assert done.stderr.count("\n") == 1

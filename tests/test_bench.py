@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from launch import launch
+from launch import call, launch
 
 from parallel_et.benchmark import predict
 from parallel_et.em import PHASES
@@ -14,7 +14,7 @@ TINY = ("--scale", "0.02", "--seconds", "0.01")
 
 def test_one_rank_prints_a_table_of_all_workloads():
     small = [w.id for w in WORKLOADS if w.id not in ("W4", "M4")]
-    done = launch(None, "-m", "parallel_et.bench", *small, *TINY, "--profile")
+    done = call("bench", *small, *TINY, "--profile")
     assert done.returncode == 0, done.stderr
     title, *lines = done.stdout.splitlines()
     assert title.split()[:3] == ["id", "model", "N"]
@@ -44,7 +44,7 @@ def test_ways_to_write_are_compared_with_gathering(tmp_path):
     assert title.startswith("0 MB on 2 ranks")
     assert heads.split() == ["way", "seconds", "MB/s", "of", "gather"]
     assert [line.split()[0] for line in lines if "mpio" not in line] == ["gather", "direct", "virtual"]
-    done = launch(None, "-m", "parallel_et.bench", "--io", "--megabytes", "0.3", "--json", cwd=tmp_path)
+    done = call("bench", "--io", "--megabytes", "0.3", "--json", cwd=tmp_path)
     rows = json.loads(done.stdout)
     assert rows[0]["ratio"] == 1.0
     for row in rows:
@@ -59,7 +59,7 @@ def test_mistakes_are_one_line():
         (("--seconds", "-1"), "python -m parallel_et.bench: --seconds must be above 0"),
         (("--model-scaling",), "--model-scaling: expected two ranks or more, or --latency and --bandwidth"),
     ):
-        done = launch(None, "-m", "parallel_et.bench", *args)
+        done = call("bench", *args)
         assert done.returncode == 2
         assert done.stderr.startswith(line)
         assert done.stderr.count("\n") == 1
@@ -79,7 +79,7 @@ def test_the_prediction_is_what_its_parts_add_up_to():
 
 
 def test_streaming_is_compared_with_rows_in_memory():
-    done = launch(None, "-m", "parallel_et.bench", "--stream", *TINY)
+    done = call("bench", "--stream", *TINY)
     assert done.returncode == 0, done.stderr
     title, *lines = done.stdout.splitlines()
     assert title.split()[:3] == ["id", "file", "N"]

@@ -5,28 +5,35 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from launch import launch, train
+from launch import call, launch, train
+from many_fits import fits
+from mpi4py import MPI
 
 HERE = Path(__file__).parent
-RANKS_AND_THREADS = [(2, 1), (3, 1), (4, 1), (7, 1), (None, 3), (2, 2)]
 
 
 @pytest.fixture(scope="module")
-def on_one_rank(tmp_path_factory):
-    path = tmp_path_factory.mktemp("bits") / "1.npz"
-    done = launch(None, HERE / "many_fits.py", path, 1)
-    assert done.returncode == 0, done.stderr
-    return np.load(path)
+def on_one_rank():
+    return fits(1, MPI.COMM_SELF)
 
 
-@pytest.mark.parametrize("ranks, threads", RANKS_AND_THREADS)
-def test_parameters_and_free_energy_are_bit_equal(on_one_rank, ranks, threads, tmp_path):
-    done = launch(ranks, HERE / "many_fits.py", tmp_path / "n.npz", threads)
+def assert_same(found, expected):
+    assert set(found) == set(expected)
+    assert [name for name in found if found[name].tobytes() != expected[name].tobytes()] == []
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_parameters_and_free_energy_are_bit_equal(on_one_rank, threads):
+    found = fits(threads, MPI.COMM_WORLD)
+    if MPI.COMM_WORLD.rank == 0:
+        assert_same(found, on_one_rank)
+
+
+def test_parameters_and_free_energy_are_bit_equal_on_seven_ranks(on_one_rank, tmp_path):
+    done = launch(7, HERE / "many_fits.py", tmp_path / "7.npz")
     assert done.returncode == 0, done.stderr
-    found = np.load(tmp_path / "n.npz")
-    assert set(found) == set(on_one_rank)
-    different = [name for name in found if found[name].tobytes() != on_one_rank[name].tobytes()]
-    assert different == []
+    assert_same(np.load(tmp_path / "7.npz"), on_one_rank)
 
 
 def test_the_jobs_learn_something(on_one_rank):
@@ -42,7 +49,8 @@ def test_the_command_writes_the_same_result_on_any_number_of_ranks(tmp_path):
     job = HERE.parent / "jobs" / "demo.toml"
     results = []
     for ranks in (None, 3):
-        done = train(ranks, job, "--output", tmp_path / str(ranks), "--quiet", "--set", "anneal.iterations=20")
+        args = (job, "--output", tmp_path / str(ranks), "--quiet", "--set", "anneal.iterations=20")
+        done = call("train", *args) if ranks is None else train(ranks, *args)
         assert done.returncode == 0, done.stderr
         with h5py.File(tmp_path / str(ranks) / "result.h5") as file:
             results.append({name: file[name][()].tobytes() for name in ("params/W", "history/free_energy", "truth/W")})
@@ -52,7 +60,7 @@ def test_the_command_writes_the_same_result_on_any_number_of_ranks(tmp_path):
 def test_threads_are_no_part_of_what_a_run_is(tmp_path):
     job = HERE.parent / "jobs" / "demo.toml"
     short = ("--output", tmp_path / "run", "--set", "anneal.iterations=2", "--set", "run.picture=false")
-    assert train(None, job, *short).returncode == 0
-    again = train(None, job, *short, "--set", "run.threads=2")
+    assert call("train", job, *short).returncode == 0
+    again = call("train", job, *short, "--set", "run.threads=2")
     assert again.returncode == 0, again.stderr
     assert "this run is finished" in again.stdout

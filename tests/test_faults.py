@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import h5py
 import numpy as np
@@ -21,7 +20,7 @@ gamma = 3
 [anneal]
 iterations = 100000
 """
-SECONDS = 5.0
+SECONDS = 30.0  # some two on a quiet machine; without what is tested here it would be for ever
 
 
 @pytest.fixture
@@ -69,14 +68,11 @@ def test_an_exception_on_one_rank_ends_all_with_one_message(place, rank):
     assert f"rank {rank} of 3 failed" in said
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.parametrize("row", [3, 1999])
+@pytest.mark.parametrize("row, value", [(3, np.nan), (1999, np.inf)])
 def test_bad_data_on_one_rank_is_reported_once_with_its_row(place, row, value):
     with h5py.File(place / "data.h5", "a") as file:
         file["rows"][row, 4] = value
-    begun = time.monotonic()
     done = train(3, "job.toml", cwd=place)
-    assert time.monotonic() - begun < 30
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stderr == f"data.h5:/rows: row {row}: expected numbers below 1e+100, found {value} in column 4\n"

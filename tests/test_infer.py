@@ -3,12 +3,17 @@
 import os
 import shutil
 import signal
-import subprocess
+from contextlib import chdir
+from pathlib import Path
+from tempfile import mkdtemp
 
 import h5py
 import numpy as np
 import pytest
-from launch import CLEAN, command, ended, launch, ranks_of, train, wait_for
+from launch import call, ended, launch, paused, ranks_of, start, wait_for
+
+from parallel_et.commands import infer, train
+from parallel_et.parallel.ranks import Ranks
 
 JOB = """
 [model]
@@ -28,10 +33,6 @@ iterations = 5
 """
 
 
-def infer(ranks, *args, cwd, **env):
-    return launch(ranks, "-m", "parallel_et.infer", *args, cwd=cwd, **env)
-
-
 def contents(path):
     with h5py.File(path) as file:
         return {name: item[()] for name, item in file.items()}
@@ -39,10 +40,15 @@ def contents(path):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("infer")
-    for model, singletons in (("linca", "false"), ("mca", "true")):
-        (place / f"{model}.toml").write_text(JOB.format(model=model, singletons=singletons))
-        assert train(2, f"{model}.toml", cwd=place).returncode == 0
+    return trained(tmp_path_factory.mktemp("infer"), Ranks())
+
+
+def trained(place, ranks):
+    """Runs of two models, and new data."""
+    with chdir(place):
+        for model, singletons in (("linca", "false"), ("mca", "true")):
+            Path(f"{model}.toml").write_text(JOB.format(model=model, singletons=singletons))
+            assert train.main(ranks, [f"{model}.toml", "--quiet"]) == 0
     rng = np.random.default_rng(2)
     with h5py.File(place / "runs/linca/result.h5") as file:
         fields = file["params/W"][()]
@@ -51,21 +57,25 @@ def place(tmp_path_factory):
     return place
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("model", ["linca", "mca"])
-def test_every_row_gets_its_own_on_any_number_of_ranks(place, model):
-    outputs = []
-    for ranks in (None, 2, 3, 4):
-        done = infer(ranks, f"runs/{model}", "new.npy", "--output", f"{model}-{ranks}.h5", cwd=place)
-        assert done.returncode == 0, done.stderr
-        assert "1001 points of 16 dimensions" in done.stdout
-        assert "written by way of" in done.stdout
-        outputs.append(contents(place / f"{model}-{ranks}.h5"))
-    for other in outputs[1:]:
-        assert {name: values.tobytes() for name, values in other.items()} == {
-            name: values.tobytes() for name, values in outputs[0].items()
-        }
-    first = outputs[0]
-    shapes = {name: values.shape for name, values in first.items()}
+def test_every_row_gets_its_own_on_any_number_of_ranks(monkeypatch, capsys, model):
+    ranks = Ranks()
+    place = ranks.on_root_alone(lambda alone: trained(Path(mkdtemp()), alone))
+    monkeypatch.chdir(place)
+    args = [f"runs/{model}", "new.npy", "--output"]
+    assert ranks.on_root_alone(lambda alone: infer.main(alone, [*args, "alone.h5"])) == 0
+    assert infer.main(ranks, [*args, "together.h5"]) == 0
+    if not ranks.is_root:
+        return
+    told = capsys.readouterr().out
+    assert f"1001 points of 16 dimensions, on {ranks.size} rank" in told
+    assert "written by way of" in told
+    found, alone = contents("together.h5"), contents("alone.h5")
+    assert {name: values.tobytes() for name, values in found.items()} == {
+        name: values.tobytes() for name, values in alone.items()
+    }
+    shapes = {name: values.shape for name, values in found.items()}
     assert shapes == {
         "evidence": (1001,),
         "candidates": (1001, 4),
@@ -74,16 +84,17 @@ def test_every_row_gets_its_own_on_any_number_of_ranks(place, model):
         "map_gamma": (1001,),
         "reconstruction": (1001, 16),
     }
-    assert (first["map"].sum(1) <= first["map_gamma"]).all()
-    assert (first["map"].sum(1) > 2).any()  # gamma was raised
+    assert (found["map"].sum(1) <= found["map_gamma"]).all()
+    assert (found["map"].sum(1) > 2).any()  # gamma was raised
     if model == "linca":
-        with h5py.File(place / "runs/linca/result.h5") as file:
+        with h5py.File("runs/linca/result.h5") as file:
             W = file["params/W"][()]
-        np.testing.assert_allclose(first["reconstruction"], first["means"] @ W.T, atol=1e-10)
+        np.testing.assert_allclose(found["reconstruction"], found["means"] @ W.T, atol=1e-10)
+    shutil.rmtree(place)
 
 
 def test_only_what_was_asked_for_is_written_and_the_jobs_own_data_will_do(place):
-    done = infer(2, "runs/mca", "job", "--what", "evidence,map", "--output", "some.h5", cwd=place)
+    done = call("infer", "runs/mca", "job", "--what", "evidence,map", "--output", "some.h5", cwd=place)
     assert done.returncode == 0, done.stderr
     found = contents(place / "some.h5")
     assert set(found) == {"evidence", "map", "map_gamma"}
@@ -96,7 +107,7 @@ def test_only_what_was_asked_for_is_written_and_the_jobs_own_data_will_do(place)
 def test_a_run_that_still_goes_on_is_read_from_its_checkpoint(place):
     shutil.copytree(place / "runs/linca", place / "runs/going")
     (place / "runs/going/result.h5").unlink()
-    done = infer(None, "runs/going", "new.npy", "--output", "going.h5", "--what", "evidence", cwd=place)
+    done = call("infer", "runs/going", "new.npy", "--output", "going.h5", "--what", "evidence", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "the parameters of 000005.h5, after 5 iterations" in done.stdout
 
@@ -121,43 +132,36 @@ def test_mistakes_get_one_line(place, args, why):
     bad = np.ones((10, 16))
     bad[7, 3] = np.nan
     np.save(place / "bad.npy", bad)
-    done = infer(2, *args, cwd=place)
+    done = call("infer", *args, cwd=place)
     assert done.returncode == 2
     assert why in done.stderr
     assert done.stderr.count("\n") == 1
 
 
+# what is written is safe at once, and there are many pieces
+PIECES = """
+import parallel_et.commands.infer as infer
+module.SYNC, infer.PIECE = 0.0, 1
+"""
+
+
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGUSR1"])
 def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp_path, how):
-    rows = np.random.default_rng(3).normal(3, 5, (60_000, 16)).astype(np.float32)
-    np.save(tmp_path / "data.npy", rows)
-    whole, torn = ("--output", tmp_path / "whole.h5"), ("--output", tmp_path / "torn.h5")
-    call = ("-m", "parallel_et.infer", place / "runs/mca", tmp_path / "data.npy")
-    assert launch(2, *call, *whole, cwd=tmp_path).returncode == 0
-    small = {"PARALLEL_ET_TEST": "1", "PYTHONPATH": str(tmp_path)}
-    (tmp_path / "sitecustomize.py").write_text(  # small pieces, safe at once, so that there is something to interrupt
-        "import os\n"
-        "if os.environ.get('PARALLEL_ET_TEST'):\n"
-        "    import parallel_et.io.output, parallel_et.commands.infer\n"
-        "    parallel_et.io.output.SYNC, parallel_et.commands.infer.PIECE = 0.0, 1\n"
-    )
-    process = subprocess.Popen(
-        command(3, *call, *torn),
-        cwd=tmp_path,
-        env={**CLEAN, **small},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    np.save(tmp_path / "data.npy", np.random.default_rng(3).normal(3, 5, (5000, 16)).astype(np.float32))
+    args = (place / "runs/mca", tmp_path / "data.npy", "--output")
+    assert call("infer", *args, "whole.h5", cwd=tmp_path).returncode == 0
+    pausing = paused(tmp_path, "io.output", "Output.write", PIECES)
+    process = start(3, *args, tmp_path / "torn.h5", name="infer", cwd=tmp_path, **pausing)
     journal = tmp_path / "torn.h5.part.journal"
-    wait_for(lambda: sum(len(p.read_text()) for p in journal.glob("*.rows")) > 30, process, pause=0.001)
+    wait_for(lambda: len(list(journal.glob("*.rows"))) == 3, process)
     os.kill(ranks_of(tmp_path)[1], signal.Signals[how])
+    (tmp_path / "go").touch()
     _, code, said = ended(process, tmp_path)
     assert not (tmp_path / "torn.h5").exists()
     if how == "SIGUSR1":
         assert code == 75, said
         assert "stopped by a signal after" in said
-    done = launch(2, *call, *torn, cwd=tmp_path, **small)
+    done = launch(2, "-m", "parallel_et.infer", *args, tmp_path / "torn.h5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "points are there already" in done.stdout
     a, b = contents(tmp_path / "whole.h5"), contents(tmp_path / "torn.h5")
@@ -167,24 +171,23 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp
 
 def test_rows_of_other_data_of_the_same_name_are_not_added(place, tmp_path):
     np.save(tmp_path / "data.npy", np.ones((3000, 16)))
-    call = ("runs/mca", tmp_path / "data.npy", "--output", tmp_path / "out.h5")
-    done = infer(2, *call, "--max-time", "0:00:00", cwd=place)
+    args = ("runs/mca", tmp_path / "data.npy", "--output", tmp_path / "out.h5")
+    done = call("infer", *args, "--max-time", "0:00:00", cwd=place)
     assert done.returncode == 75, done.stderr
     np.save(tmp_path / "data.npy", np.zeros((3000, 16)))
-    done = infer(2, *call, cwd=place)
+    done = call("infer", *args, cwd=place)
     assert done.returncode == 2
     assert "part of another output: attribute data state" in done.stderr
 
 
 def test_another_inference_of_the_same_name_is_not_continued(place, tmp_path):
     shutil.copy(place / "new.npy", tmp_path / "data.npy")
-    call = ("runs/linca", tmp_path / "data.npy", "--output", tmp_path / "out.h5")
-    done = infer(2, *call, "--max-time", "0:00:00", cwd=place)
-    assert done.returncode in (0, 75)
-    if done.returncode == 75:
-        other = infer(2, *call, "--what", "means", cwd=place)
-        assert other.returncode == 2
-        assert "part of another output" in other.stderr
-    again = infer(2, *call, "--what", "means", "--fresh", cwd=place)
+    args = ("runs/linca", tmp_path / "data.npy", "--output", tmp_path / "out.h5")
+    done = call("infer", *args, "--max-time", "0:00:00", cwd=place)
+    assert done.returncode == 75, done.stderr
+    other = call("infer", *args, "--what", "means", cwd=place)
+    assert other.returncode == 2
+    assert "part of another output" in other.stderr
+    again = call("infer", *args, "--what", "means", "--fresh", cwd=place)
     assert again.returncode == 0, again.stderr
     assert set(contents(tmp_path / "out.h5")) == {"means"}

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from launch import train
+from launch import call
 
 from parallel_et.errors import UserError
 from parallel_et.job import check_job, differing_keys, read_job
@@ -196,7 +196,7 @@ def place(tmp_path_factory):
 def test_the_command_says_what_is_wrong_in_one_line_and_writes_nothing(place, name):
     args, line = FILES[name]
     before = sorted(place.iterdir())
-    done = train(None, *args, cwd=place)
+    done = call("train", *args, cwd=place)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith(line)

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from launch import ended, learned, ranks_of, start, train, wait_for
+from launch import ended, learned, paused, ranks_of, start, train, wait_for
 
 import parallel_et
 
@@ -79,22 +79,32 @@ def files(place):
     return sorted(path.name for path in (place / "runs/job/checkpoints").iterdir())
 
 
+@pytest.fixture(scope="module")
+def killed(package, tmp_path_factory):
+    """A run that was killed twice, each time after a checkpoint."""
+    place = tmp_path_factory.mktemp("killed")
+    shutil.copy(package / "data.npy", place)
+    (place / "job.toml").write_text(JOB.format(iterations=60))
+    path = paused(place, "io.checkpoints", "Checkpoints.save")["PYTHONPATH"]
+    for ranks in (3, 2):
+        process = start(ranks, "job.toml", cwd=place, PYTHONPATH=f"{path}:{package}")
+        wait_for((place / "here").exists, process)
+        os.kill(ranks_of(place)[ranks - 1], signal.SIGKILL)
+        ended(process, place)
+        (place / "here").unlink()
+    return place
+
+
 @pytest.fixture
-def job(package, tmp_path):
-    shutil.copy(package / "data.npy", tmp_path)
-    (tmp_path / "job.toml").write_text(JOB.format(iterations=60))
+def job(killed, tmp_path):
+    shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
 def test_what_is_kept_survives_kills_on_other_numbers_of_ranks(package, whole, job):
-    for ranks, until in ((3, 10), (2, 30)):
-        process = start(ranks, "job.toml", cwd=job, PYTHONPATH=str(package))
-        wait_for(lambda until=until: (job / f"runs/job/checkpoints/{until:06d}.h5").exists(), process, pause=0.001)
-        os.kill(ranks_of(job)[ranks - 1], signal.SIGKILL)
-        ended(process, job)
     done = train(4, "job.toml", cwd=job, PYTHONPATH=str(package))
     assert done.returncode == 0, done.stderr
-    assert "goes on from 0000" in done.stdout
+    assert "goes on from 000020.h5" in done.stdout
     assert learned(job / "runs/job/result.h5") == whole
     assert files(job) == ["000050.h5", "000050.points.h5", "000060.h5", "000060.points.h5"]
     with h5py.File(job / "runs/job/checkpoints/000060.points.h5") as file:
@@ -104,11 +114,7 @@ def test_what_is_kept_survives_kills_on_other_numbers_of_ranks(package, whole, j
 
 @pytest.mark.parametrize("how", ["a flipped byte", "cut off", "gone"])
 def test_damage_to_what_is_kept_is_noticed(package, whole, job, how):
-    process = start(2, "job.toml", cwd=job, PYTHONPATH=str(package))
-    wait_for(lambda: (job / "runs/job/checkpoints/000030.h5").exists(), process, pause=0.001)
-    os.kill(ranks_of(job)[0], signal.SIGKILL)
-    ended(process, job)
-    newest = sorted((job / "runs/job/checkpoints").glob("*.points.h5"))[-1]
+    newest = job / "runs/job/checkpoints/000020.points.h5"
     content = bytearray(newest.read_bytes())
     if how == "gone":
         newest.unlink()
@@ -118,7 +124,8 @@ def test_damage_to_what_is_kept_is_noticed(package, whole, job, how):
         with h5py.File(newest) as file:
             content[file["visits"].id.get_offset() + 2500] ^= 1
         newest.write_bytes(content)
-    done = train(3, "job.toml", cwd=job, PYTHONPATH=str(package))
+    done = train(3 if how == "gone" else None, "job.toml", cwd=job, PYTHONPATH=str(package))
     assert done.returncode == 0, done.stderr
     assert "expected what is kept of the points beside it, found it damaged or gone" in done.stdout
+    assert "goes on from 000010.h5" in done.stdout
     assert learned(job / "runs/job/result.h5") == whole

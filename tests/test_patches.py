@@ -2,17 +2,21 @@
 
 import json
 import os
+import shutil
 import signal
-import subprocess
+from pathlib import Path
+from tempfile import mkdtemp
 
 import h5py
 import numpy as np
 import pytest
-from launch import CLEAN, command, ended, launch, ranks_of, train, wait_for
+from launch import call, ended, hooked, launch, paused, ranks_of, start, train, wait_for
 from PIL import Image
 
+from parallel_et import album, cutting
 from parallel_et.album import Album, Places
-from parallel_et.cutting import GROUP
+from parallel_et.commands.patches import main
+from parallel_et.parallel.ranks import Ranks
 from parallel_et.preparation import Steps, filter_image
 
 SHAPES = {"a.png": (40, 60), "b.tif": (50, 30), "c.npy": (33, 37)}
@@ -31,7 +35,8 @@ def patches(ranks, *args, cwd, **env):
 
 def made(place, *args, ranks=None):
     """The patches of a command."""
-    done = patches(ranks, *args, "--output", "out.h5", "--fresh", cwd=place)
+    args = (*args, "--output", "out.h5", "--fresh")
+    done = call("patches", *args, cwd=place) if ranks is None else patches(ranks, *args, cwd=place)
     assert done.returncode == 0, done.stderr
     with h5py.File(place / "out.h5") as file:
         assert dict(file.attrs) == dict(file["patches"].attrs)
@@ -51,7 +56,10 @@ def all_windows(images, size, stride=1):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    place = tmp_path_factory.mktemp("patches")
+    return with_images(tmp_path_factory.mktemp("patches"))
+
+
+def with_images(place):
     (place / "images").mkdir()
     for name, image in arrays().items():
         if name.endswith("npy"):
@@ -151,26 +159,23 @@ def test_zca_leaves_patches_of_unit_covariance(place):
     np.testing.assert_allclose(np.cov(found.reshape(-1, 25).T), np.eye(25), atol=0.01)
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("kept", [True, False])
-def test_patches_have_the_same_bits_on_any_number_of_ranks(place, tmp_path, kept):
-    small = {"PARALLEL_ET_TEST": "1", "PYTHONPATH": str(tmp_path)}
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os\n"
-        "if os.environ.get('PARALLEL_ET_TEST'):\n"
-        "    import parallel_et.album, parallel_et.cutting\n"
-        f"    parallel_et.album.KEEP, parallel_et.cutting.GROUP = {1 << 29 if kept else 1}, 1 << 16\n"
-    )
+def test_patches_have_the_same_bits_on_any_number_of_ranks(monkeypatch, capsys, kept):
+    monkeypatch.setattr(cutting, "GROUP", 1 << 16)
+    monkeypatch.setattr(album, "KEEP", 1 << 29 if kept else 1)
+    ranks = Ranks()
+    place = ranks.from_root(lambda: with_images(Path(mkdtemp())))
     steps = ("--clamp", "2", "--dog", "1", "3", "--mean-free", "--zca", "0.01", "--on-off", "--scale", "0", "10")
-    bits = set()
-    for ranks in (None, 2, 3, 4):
-        output = tmp_path / f"{ranks}.h5"
-        call = (place / "images", "--size", "12", "--count", "5001", *steps, "--output", output)
-        done = patches(ranks, *call, cwd=tmp_path, **small)
-        assert done.returncode == 0, done.stderr
-        assert ("too large to be kept" in done.stdout) != kept
-        with h5py.File(output) as file:
-            bits.add(b"".join(file[name][()].tobytes() for name in ("patches", "zca/matrix", "zca/mean")))
-    assert len(bits) == 1
+    args = (str(place / "images"), "--size", "12", "--count", "5001", *steps, "--output")
+    assert ranks.on_root_alone(lambda alone: main(alone, [*args, str(place / "alone.h5")])) == 0
+    assert main(ranks, [*args, str(place / "together.h5")]) == 0
+    if ranks.is_root:
+        assert ("too large to be kept" in capsys.readouterr().out) != kept
+        with h5py.File(place / "alone.h5") as alone, h5py.File(place / "together.h5") as together:
+            for name in ("patches", "zca/matrix", "zca/mean"):
+                assert alone[name][()].tobytes() == together[name][()].tobytes()
+        shutil.rmtree(place)
 
 
 def test_a_patch_depends_on_the_seed_and_its_number_alone(place):
@@ -201,14 +206,14 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
     (tmp_path / "b.png").write_bytes(whole[: len(whole) // 2])
     np.save(tmp_path / "small.npy", np.ones((26, 25)))
     np.save(tmp_path / "wild.npy", np.full((40, 40), np.nan))
-    call = (".", "--all", "--output", "out.h5")
-    done = patches(2, *call, cwd=tmp_path)
+    args = (".", "--all", "--output", "out.h5")
+    done = patches(2, *args, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "expected" in done.stderr
     assert any(done.stderr.startswith(name) for name in ("b.png", "small.npy", "wild.npy"))
     assert not list(tmp_path.glob("out*"))
-    done = patches(3, *call, "--bad", "skip", cwd=tmp_path)
+    done = patches(3, *args, "--bad", "skip", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("skipped") == 3
     assert "skipped small.npy: expected at least 26 x 26 pixels, found 26 x 25\n" in done.stdout
@@ -218,7 +223,7 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
         assert len(file["patches"]) == 746
         sizes = [(i["file"], i["height"], i["width"]) for i in json.loads(file.attrs["images"])]
     assert sizes == [(f"{name}.npy", *shape) for name, shape in SHAPES.items()]
-    done = patches(2, "small.npy", "--all", "--bad", "skip", "--output", "none.h5", cwd=tmp_path)
+    done = call("patches", "small.npy", "--all", "--bad", "skip", "--output", "none.h5", cwd=tmp_path)
     assert done.returncode == 2
     assert "small.npy: expected images, found 1 bad files alone" in done.stderr
 
@@ -241,42 +246,32 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
 )
 def test_mistakes_get_one_line(place, args, why):
     np.save(place / "flat.npy", np.ones((30, 30)))
-    done = patches(2, *args, cwd=place)
+    done = call("patches", *args, cwd=place)
     assert done.returncode == 2
     assert why in done.stderr
     assert done.stderr.count("\n") == 1
 
 
+AT_ONCE = "import parallel_et.io.output as output\noutput.SYNC = 0.0\n"  # what is written is safe
+
+
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGUSR1"])
 def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp_path, how):
-    call = (place / "images", "--size", "16", "--count", "60000", "--dog", "1", "3", "--zca", "0.1")
-    assert patches(2, *call, "--output", "whole.h5", cwd=tmp_path).returncode == 0
-    small = {"PARALLEL_ET_TEST": "1", "PYTHONPATH": str(tmp_path)}
-    (tmp_path / "sitecustomize.py").write_text(  # slow, safe at once, so that there is something to interrupt
-        "import os, time\n"
-        "if os.environ.get('PARALLEL_ET_TEST'):\n"
-        "    import parallel_et.io.output as output\n"
-        "    output.SYNC, write = 0.0, output.Output.write\n"
-        "    output.Output.write = lambda *args: (write(*args), time.sleep(0.2))\n"
-    )
-    torn = (*call, "--output", tmp_path / "torn.h5")
-    process = subprocess.Popen(
-        command(3, "-m", "parallel_et.patches", *torn),
-        cwd=tmp_path,
-        env={**CLEAN, **small},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    args = (place / "images", "--size", "16", "--count", "60000", "--dog", "1", "3", "--zca", "0.1", "--output")
+    assert call("patches", *args, "whole.h5", cwd=tmp_path).returncode == 0
+    pausing = paused(tmp_path, "io.output", "Output.write", AT_ONCE)
+    process = start(3, *args, tmp_path / "torn.h5", name="patches", cwd=tmp_path, **pausing)
     journal = tmp_path / "torn.h5.part.journal"
-    wait_for(lambda: sum(len(p.read_text()) for p in journal.glob("*.rows")) > 30, process, pause=0.001)
+    wait_for(lambda: len(list(journal.glob("*.rows"))) == 3, process)
     os.kill(ranks_of(tmp_path)[1], signal.Signals[how])
+    (tmp_path / "go").touch()
     _, code, said = ended(process, tmp_path)
     assert not (tmp_path / "torn.h5").exists()
     if how == "SIGUSR1":
         assert code == 75, said
         assert "stopped by a signal: written" in said
-    done = patches(2, *torn, cwd=tmp_path)
+    args = (*args, tmp_path / "torn.h5")
+    done = patches(2, *args, cwd=tmp_path) if how == "SIGKILL" else call("patches", *args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "patches are there already" in done.stdout
     with h5py.File(tmp_path / "whole.h5") as whole, h5py.File(tmp_path / "torn.h5") as again:
@@ -285,74 +280,50 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp
     assert sorted(p.name for p in tmp_path.glob("torn*")) == ["torn.h5"]
 
 
-def test_an_interrupted_output_of_other_images_is_not_continued(place, tmp_path):
+LATE = """
+import time
+import parallel_et.io.output as output
+write, clock = output.Output.write, time.monotonic
+def writing(*args):
+    write(*args)
+    time.monotonic = lambda: clock() + 7200
+output.Output.write = writing
+"""
+
+
+def test_a_time_limit_that_comes_while_patches_are_written_anew_leaves_them_to_be_continued(place, tmp_path):
     np.save(tmp_path / "a.npy", arrays()["c.npy"])
-    call = ("a.npy", "--size", "8", "--count", "200000", "--output", "out.h5")
-    (tmp_path / "sitecustomize.py").write_text(
-        "import os, time\n"
-        "if os.environ.get('PARALLEL_ET_TEST'):\n"
-        "    import parallel_et.io.output as output\n"
-        "    write = output.Output.write\n"
-        "    output.Output.write = lambda *args: (write(*args), time.sleep(10))\n"
-    )
-    small = {"PARALLEL_ET_TEST": "1", "PYTHONPATH": str(tmp_path)}
-    stopped = patches(2, *call, "--max-time", "0:00:20", cwd=tmp_path, **small)
+    args = ("a.npy", "--size", "8", "--count", "50000", "--output", "out.h5")
+    assert call("patches", *args, "--seed", "3", cwd=tmp_path).returncode == 0
+    stopped = patches(2, *args, "--fresh", "--max-time", "1:00:00", cwd=tmp_path, **hooked(tmp_path, LATE))
     assert stopped.returncode == 75, stopped.stderr
-    assert "stopped by the time limit" in stopped.stdout
+    assert "stopped by the time limit: written 8192 of 50000 patches; the same command without" in stopped.stdout
+    (tmp_path / "a.npy").rename(tmp_path / "a.old")
     np.save(tmp_path / "a.npy", arrays()["c.npy"] + 1)
-    done = patches(2, *call, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "part of another output: attribute images state" in done.stderr
-
-
-def test_a_signal_is_heard_between_two_images(place, tmp_path):
-    stack = np.random.default_rng(1).random((60, 40, 40), np.float32)
-    np.save(tmp_path / "stack.npy", stack)
-    (tmp_path / "sitecustomize.py").write_text(  # a piece takes a minute
-        "import os, time\n"
-        "if os.environ.get('PARALLEL_ET_TEST'):\n"
-        "    import parallel_et.album as album\n"
-        "    album.KEEP, image = 1, album.Album.image\n"
-        "    album.Album.image = lambda *args: (open('begun', 'w').close(), time.sleep(1), image(*args))[2]\n"
-    )
-    process = subprocess.Popen(
-        command(2, "-m", "parallel_et.patches", "stack.npy", "--count", "5000"),
-        cwd=tmp_path,
-        env={**CLEAN, "PARALLEL_ET_TEST": "1", "PYTHONPATH": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for((tmp_path / "begun").exists, process)
-    for rank in ranks_of(tmp_path):
-        os.kill(rank, signal.SIGTERM)
-    seconds, code, said = ended(process, tmp_path)
-    assert code == 75, said
-    assert seconds < 30
-    assert "stopped by a signal: written 0 of 5000 patches; the same command goes on" in said
-
-
-def test_an_output_that_is_written_anew_can_be_interrupted_too(place, tmp_path):
-    call = (place / "images", "--size", "8", "--count", "50000", "--output", "out.h5")
-    assert patches(2, *call, "--seed", "3", cwd=tmp_path).returncode == 0
-    small = {"PARALLEL_ET_TEST": "1", "PYTHONPATH": str(tmp_path)}
-    (tmp_path / "sitecustomize.py").write_text(  # the first rows take long, the time limit comes while they are written
-        "import os, time\n"
-        "if os.environ.get('PARALLEL_ET_TEST'):\n"
-        "    import parallel_et.io.output as output\n"
-        "    write = output.Output.write\n"
-        "    output.Output.write = lambda *args: (write(*args), time.sleep(10))\n"
-    )
-    stopped = patches(2, *call, "--fresh", "--max-time", "0:00:20", cwd=tmp_path, **small)
-    assert stopped.returncode == 75, stopped.stderr
-    assert "the same command without --fresh goes on" in stopped.stdout
-    done = patches(3, *call, cwd=tmp_path)
+    refused = call("patches", *args, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "part of another output: attribute images state" in refused.stderr
+    (tmp_path / "a.old").replace(tmp_path / "a.npy")
+    done = call("patches", *args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "8192 patches are there already" in done.stdout
     with h5py.File(tmp_path / "out.h5") as file:
         assert file.attrs["seed"] == 1
         assert file["patches"].shape == (50_000, 8, 8)
     assert [p.name for p in tmp_path.glob("out*")] == ["out.h5"]
+
+
+def test_a_signal_is_heard_between_two_images(tmp_path):
+    np.save(tmp_path / "stack.npy", np.random.default_rng(1).random((60, 40, 40), np.float32))
+    pausing = paused(tmp_path, "album", "Album.image", "module.KEEP = 1\n")  # a piece takes many images
+    process = start(2, "stack.npy", "--count", "5000", name="patches", cwd=tmp_path, **pausing)
+    wait_for((tmp_path / "here").exists, process)
+    for rank in ranks_of(tmp_path):
+        os.kill(rank, signal.SIGTERM)
+    (tmp_path / "go").touch()
+    _, code, said = ended(process, tmp_path)
+    assert code == 75, said
+    assert "stopped by a signal: written 0 of 5000 patches; the same command goes on" in said
 
 
 def test_a_list_of_many_images_is_stored(tmp_path):
@@ -375,7 +346,7 @@ def test_patches_are_never_all_in_memory(place, tmp_path):
         (peak,) = here.glob("peak-*")
         peaks[count] = 1024 * int(peak.read_text())
     assert (tmp_path / "100000/out.h5").stat().st_size > 250e6
-    assert peaks[100_000] - peaks[1000] < 10 * GROUP
+    assert peaks[100_000] - peaks[1000] < 10 * cutting.GROUP
 
 
 def test_the_tutorials_way_from_images_to_fields(place, tmp_path):
@@ -392,9 +363,3 @@ def test_the_tutorials_way_from_images_to_fields(place, tmp_path):
     assert trained.returncode == 0, trained.stderr
     with h5py.File(tmp_path / "runs/job/result.h5") as file:
         assert file["params/W"].shape == (72, 6)
-
-
-def test_help_shows_an_example_and_the_ranks_say_it_once():
-    helped = launch(2, "-m", "parallel_et.patches", "--help")
-    assert helped.returncode == 0
-    assert helped.stdout.count("example:\n  mpirun -n") == 1

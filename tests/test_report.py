@@ -1,20 +1,19 @@
 """The report command as its users see it, also in a browser."""
 
-import os
+import json
 import re
 import shutil
 import signal
-import subprocess
-from base64 import b64decode
-from html.parser import HTMLParser
-from io import BytesIO
+from html import unescape
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from launch import launch, start, train, wait_for
+from launch import call, ended, launch, start, wait_for
 from matplotlib.image import imread
+from needs import need
+from pages import Page, browse, coloured, pictures
 
 from parallel_et.inference import Inference
 from parallel_et.io.directory import RunDirectory
@@ -49,37 +48,9 @@ iterations = 3
 """
 
 
-class Page(HTMLParser):
-    """A parsed page; fails where an element is not closed in its turn."""
-
-    VOID = ("meta", "img", "br", "link")
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.open, self.tags, self.images, self.text, self.title = [], [], [], "", ""
-        self.source = path.read_text()
-        self.feed(self.source)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        if tag == "img":
-            self.images.append(dict(attrs))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open[-1:] == ["title"]:
-            self.title += data
-        elif self.open[-1:] != ["style"]:
-            self.text += data
-
-
 def report(*args, ranks=None, cwd="."):
+    if ranks is None:
+        return call("report", *args, cwd=cwd)
     return launch(ranks, "-m", "parallel_et.report", *args, cwd=cwd)
 
 
@@ -97,30 +68,9 @@ def place(tmp_path_factory):
     (place / "onoff.toml").write_text(ON_OFF)
     mca = JOBS / "et-2010/mca-bars-clean.toml"
     for job in ((DEMO, "--set", "run.snapshots=30"), ("sound.toml",), ("onoff.toml",), (mca, "--output", "runs/mca")):
-        done = train(None, *job, cwd=place)
+        done = call("train", *job, cwd=place)
         assert done.returncode == 0, done.stderr
     return place
-
-
-def pictures(folder: Path) -> dict[str, np.ndarray]:
-    """The pictures of a report that is sound: those in the page decode and are those beside it."""
-    page = Page(folder / "report.html")
-    assert "http://" not in page.source
-    assert "https://" not in page.source
-    assert "script" not in page.tags
-    inside = []
-    for image in page.images:
-        kind, data = image["src"].split(",")
-        assert kind == "data:image/png;base64"
-        assert len(image["alt"]) > 20
-        inside.append(b64decode(data))
-    beside = {path.stem: path.read_bytes() for path in folder.glob("*.png")}
-    assert sorted(inside) == sorted(beside.values())
-    return {name: imread(BytesIO(content))[..., :3] for name, content in beside.items()}
-
-
-def coloured(image):
-    return bool((np.ptp(image, axis=2) > 0.1).any())
 
 
 def test_a_report_shows_all_of_a_finished_run(place):
@@ -203,25 +153,21 @@ def test_other_data_of_the_same_name_are_not_taken_for_those_of_the_run(place, t
 def test_a_run_that_goes_on_is_reported_and_not_disturbed(tmp_path):
     long = ("--set", "anneal.iterations=100000", "--set", "run.checkpoint.every=20")
     process = start(None, DEMO, *long, cwd=tmp_path)
-    try:
-        wait_for(lambda: list(tmp_path.glob("runs/demo/checkpoints/0*.h5")), process)
-        done = report("runs/demo", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        pictures(tmp_path / "runs/demo/report")
-        text = Page(tmp_path / "runs/demo/report/report.html").text
-        assert f"going on (process {process.pid} on" in text
-        assert re.search(r"\d+ of 100000", text)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 75
-    finally:
-        process.kill()
-        process.communicate()
+    wait_for(lambda: list(tmp_path.glob("runs/demo/checkpoints/0*.h5")), process)
+    done = report("runs/demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    pictures(tmp_path / "runs/demo/report")
+    text = Page(tmp_path / "runs/demo/report/report.html").text
+    assert f"going on (process {process.pid} on" in text
+    assert re.search(r"\d+ of 100000", text)
+    process.send_signal(signal.SIGTERM)
+    assert ended(process, tmp_path)[1] == 75
     assert report("runs/demo", cwd=tmp_path).returncode == 0
     assert "stopped; the command that began it goes on" in Page(tmp_path / "runs/demo/report/report.html").text
 
 
 def test_of_many_ranks_one_does_the_work(place, tmp_path):
-    done = report("runs/demo", "--output", tmp_path, ranks=3, cwd=place)
+    done = report("runs/demo", "--output", tmp_path, ranks=2, cwd=place)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("report: ") == 1
     assert len(pictures(tmp_path)) == 9
@@ -232,18 +178,14 @@ def test_mistakes_are_one_line(place, tmp_path):
     (tmp_path / "begun/job.toml").write_text("")
     (tmp_path / "file").write_text("")
     demo = place / "runs/demo"
-    for ranks, args, words in (
-        (None, ("nowhere",), "nowhere: expected the directory of a run, found no job.toml there\n"),
-        (3, ("begun",), "begun: expected a run with a result or a checkpoint, found none\n"),
-        (None, (demo, "--output", "file"), "file: expected a folder to write to, found File exists\n"),
-        (None, (demo, "--shape", "5x6"), "--shape: expected 25 values, found 5x6\n"),
-        (
-            None,
-            (demo, "--shape", "5by6"),
-            "--shape: expected numbers as in 16x16, found 5by6; --help shows an example\n",
-        ),
+    for args, words in (
+        (("nowhere",), "nowhere: expected the directory of a run, found no job.toml there\n"),
+        (("begun",), "begun: expected a run with a result or a checkpoint, found none\n"),
+        ((demo, "--output", "file"), "file: expected a folder to write to, found File exists\n"),
+        ((demo, "--shape", "5x6"), "--shape: expected 25 values, found 5x6\n"),
+        ((demo, "--shape", "5by6"), "--shape: expected numbers as in 16x16, found 5by6; --help shows an example\n"),
     ):
-        done = report(*args, ranks=ranks, cwd=tmp_path)
+        done = report(*args, cwd=tmp_path)
         assert done.returncode == 2
         assert done.stderr.endswith(words)
         assert done.stderr.count("\n") == 1
@@ -268,48 +210,27 @@ def test_a_sample_is_spread_over_all_points(points):
     assert (rows[0], rows[-1]) == (0, points - 1)
 
 
-@pytest.fixture(scope="session")
-def chromium():
-    """The browser, installed where that may be done."""
-    if shutil.which("chromium") is None and os.getuid() == 0 and shutil.which("apt-get"):
-        command = ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]
-        subprocess.run(command, capture_output=True, timeout=280)
-    if shutil.which("chromium") is None:
-        pytest.skip("no chromium here, and none could be installed by apt")
-
-    def browse(page: Path, *options: str) -> str:
-        profile = f"--user-data-dir={page.parent / 'profile'}"
-        quiet = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", profile)
-        command = ["chromium", *quiet, *options, f"file://{page}"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-
-    return browse
-
-
 LOOK = """<script>addEventListener("load", () => { document.body.dataset.seen = JSON.stringify({
 title: document.title, images: [...document.images].map(image => image.naturalWidth),
 width: document.documentElement.scrollWidth, room: innerWidth }) })</script>"""
 
 
-def test_a_browser_shows_the_page_with_all_its_pictures(place, tmp_path, chromium):
+def test_a_browser_shows_the_page_with_all_its_pictures(place, tmp_path):
+    need("chromium")
     assert report("runs/demo", "--output", tmp_path, cwd=place).returncode == 0
     for path in tmp_path.glob("*.png"):  # the page alone has to do
         path.unlink()
-    page = tmp_path / "report.html"
-    for name, size in (("desk", (1000, 3000)), ("phone", (500, 3000))):
-        shot = tmp_path / f"{name}.png"
-        chromium(page, f"--screenshot={shot}", "--window-size={},{}".format(*size))
-        image = imread(shot)[..., :3]
-        assert image.shape[:2] == size[::-1]
-        assert (image < 0.5).any(2).mean() > 0.01
-        assert coloured(image)
-    seen = tmp_path / "seen.html"
+    page, shot, seen = (tmp_path / name for name in ("report.html", "shot.png", "seen.html"))
+    browse(page, f"--screenshot={shot}", "--window-size=1000,3000")
+    image = imread(shot)[..., :3]
+    assert image.shape[:2] == (3000, 1000)
+    assert (image < 0.5).any(2).mean() > 0.01
+    assert coloured(image)
     seen.write_text(page.read_text().replace("</body>", f"{LOOK}</body>"))
-    for width in (500, 1000):
-        dom = chromium(seen, "--dump-dom", f"--window-size={width},800")
-        found = re.search(r'data-seen="(.*?)"', dom)[1].replace("&quot;", '"')
-        assert '"title":"demo: 10 causes of linca"' in found
-        widths = [int(w) for w in re.search(r'"images":\[(.*?)\]', found)[1].split(",")]
-        assert len(widths) == 9
-        assert min(widths) > 0
-        assert re.search(r'"width":(\d+)', found)[1] == re.search(r'"room":(\d+)', found)[1]  # nothing sticks out
+    for width in (500, 1000):  # of a phone and of a desk
+        dom = browse(seen, "--dump-dom", f"--window-size={width},800")
+        found = json.loads(unescape(re.search(r'data-seen="(.*?)"', dom)[1]))
+        assert found["title"] == "demo: 10 causes of linca"
+        assert len(found["images"]) == 9
+        assert min(found["images"]) > 0
+        assert found["width"] == found["room"]  # nothing sticks out

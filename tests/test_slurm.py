@@ -1,13 +1,15 @@
 """On a real Slurm of two nodes: whatever ends a job, the run goes on, and ends with the bits of one undisturbed."""
 
+import os
 import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cluster import Cluster, missing
-from launch import launch, train
+from cluster import PROGRAMS, Cluster
+from launch import call, paused
+from needs import need, without
 
 from parallel_et.library import load
 
@@ -38,8 +40,9 @@ WHOLE = ("--nodes=2", "--ntasks-per-node=1", "--time=10", "--output=out.log")
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     """A cluster of our own."""
-    if reason := missing():
-        pytest.skip(reason)
+    need(*PROGRAMS)
+    if os.geteuid():
+        without("Slurm's daemons are started by root only")
     it = Cluster(tmp_path_factory.mktemp("slurm"))
     try:
         it.start()
@@ -52,7 +55,7 @@ def cluster(tmp_path_factory):
 def undisturbed(tmp_path_factory):
     """The directory of a run of the job outside Slurm."""
     place = with_job(tmp_path_factory.mktemp("undisturbed"))
-    done = train(1, "job.toml", "--quiet", cwd=place)
+    done = call("train", "job.toml", "--quiet", cwd=place)
     assert done.returncode == 0, done.stderr
     return place / "runs/job"
 
@@ -67,11 +70,16 @@ def with_job(place):
     return place
 
 
+def to_freeze(place):
+    """Environment of a job that is to be frozen: it waits for that when it has written a checkpoint."""
+    return paused(place, "io.checkpoints", "Checkpoints.save")
+
+
 @pytest.fixture(scope="module")
 def limited(cluster, tmp_path_factory):
     """A job that has notice of its time limit while other tests run."""
     place = with_job(tmp_path_factory.mktemp("limited"))
-    job = cluster.submit(*WHOLE, "--ntasks-per-node=2", *LIMIT, TRAIN, "job.toml", cwd=place)
+    job = cluster.submit(*WHOLE, "--ntasks-per-node=2", *LIMIT, TRAIN, "job.toml", cwd=place, **to_freeze(place))
     cluster.freeze(job, place / "runs/job", 4, place / "out.log")
     threading.Thread(target=cluster.thaw, args=(job, place / "out.log"), daemon=True).start()
     return job, place
@@ -81,7 +89,7 @@ def limited(cluster, tmp_path_factory):
 def overtaken(cluster, tmp_path_factory):
     """A job whose iteration outlasts the notice, so that it is ended by its time limit while other tests run."""
     place = with_job(tmp_path_factory.mktemp("overtaken"))
-    job = cluster.submit(*WHOLE, *LIMIT, TRAIN, "job.toml", cwd=place)
+    job = cluster.submit(*WHOLE, *LIMIT, TRAIN, "job.toml", cwd=place, **to_freeze(place))
     cluster.freeze(job, place / "runs/job", 2, place / "out.log")
     return job, place
 
@@ -98,10 +106,9 @@ def stuck(cluster, undisturbed, tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def in_background(request):
-    """Start what takes its time before all else, where there is a cluster."""
-    if missing() is None:
-        for name in ("limited", "overtaken", "stuck"):
-            request.getfixturevalue(name)
+    """Start what takes its time before all else."""
+    for name in ("limited", "overtaken", "stuck"):
+        request.getfixturevalue(name)
 
 
 def assert_same(run, undisturbed, said):
@@ -114,12 +121,11 @@ def assert_same(run, undisturbed, said):
 
 
 def test_a_job_survives_being_queued_again_by_others(cluster, undisturbed, place):
-    written = launch(
-        None, "-m", "parallel_et.slurm", "job.toml", "--nodes", 2, "--ntasks-per-node", 1, "--time", "10:00",
-        "--write", "job.sbatch", cwd=place
-    )  # fmt: skip
+    size = ("--nodes", 2, "--ntasks-per-node", 1, "--time", "10:00")
+    written = call("slurm", "job.toml", *size, "--write", "job.sbatch", cwd=place)
     assert written.returncode == 0, written.stderr
-    job, log = cluster.submit("--output=out.log", "job.sbatch", cwd=place), place / "out.log"
+    log = place / "out.log"
+    job = cluster.submit("--output=out.log", "job.sbatch", cwd=place, **to_freeze(place))
     cluster.freeze(job, place / "runs/job", 2, log)
     cluster.ask("scontrol", "requeue", job)
     state, code, said = cluster.end(job, 150, log)
@@ -133,7 +139,7 @@ def test_a_job_survives_being_queued_again_by_others(cluster, undisturbed, place
 
 def test_a_cancelled_job_is_not_queued_again_and_goes_on_when_submitted_again(cluster, undisturbed, place):
     log = place / "out.log"
-    job = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place)
+    job = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place, **to_freeze(place))
     cluster.freeze(job, place / "runs/job", 2, log)
     cluster.ask("scancel", job)
     state, _, said = cluster.end(job, 60, log)
@@ -150,8 +156,8 @@ def test_a_cancelled_job_is_not_queued_again_and_goes_on_when_submitted_again(cl
 def test_a_job_started_by_mpirun_is_queued_again_after_the_notice(cluster, undisturbed, place):
     log = place / "out.log"
     script = SCRIPTS / "train-mpirun.sbatch"
-    job = cluster.submit(*WHOLE, script, "job.toml", "--output", "here", "--fresh", cwd=place)
-    cluster.freeze(job, place / "here", 2, log)
+    job = cluster.submit(*WHOLE, script, "job.toml", "--output", "there", "--fresh", cwd=place, **to_freeze(place))
+    cluster.freeze(job, place / "there", 2, log)
     cluster.ask("scancel", "--batch", "--signal=USR1", job)
     cluster.thaw(job, log)
     state, code, said = cluster.end(job, 150, log)
@@ -159,11 +165,13 @@ def test_a_job_started_by_mpirun_is_queued_again_after_the_notice(cluster, undis
     assert said.count("stopped with work left and queued again") == 1
     assert "on 2 ranks" in said
     assert "goes on from" in said
-    assert_same(place / "here", undisturbed, said)
+    assert_same(place / "there", undisturbed, said)
 
 
 def test_a_chain_goes_on_from_link_to_link(cluster, undisturbed, place):
-    said = cluster.ask(SCRIPTS / "chain.sh", 3, *WHOLE, "--open-mode=append", TRAIN, "job.toml", cwd=place)
+    said = cluster.ask(
+        SCRIPTS / "chain.sh", 3, *WHOLE, "--open-mode=append", TRAIN, "job.toml", cwd=place, **to_freeze(place)
+    )
     jobs, log = said.rpartition("scancel ")[2].split(), place / "out.log"
     assert len(jobs) == 3
     cluster.freeze(jobs[0], place / "runs/job", 2, log)
@@ -178,7 +186,7 @@ def test_a_chain_goes_on_from_link_to_link(cluster, undisturbed, place):
 
 def test_a_job_that_its_user_stops_is_not_queued_again(cluster, place):
     log = place / "out.log"
-    job = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place)
+    job = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place, **to_freeze(place))
     cluster.freeze(job, place / "runs/job", 2, log)
     (place / "runs/job/stop").touch()
     cluster.thaw(job)

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from launch import CLEAN, command, launch, train
+from launch import CLEAN, call, command, launch, train
 
 DEMO = Path(__file__).parent.parent / "jobs" / "demo.toml"
 
@@ -79,7 +79,7 @@ def test_the_run_directory_holds_everything(finished):
 def test_a_finished_run_is_left_alone(finished):
     place, _ = finished
     before = (place / "runs/demo/result.h5").read_bytes()
-    done = train(2, DEMO, "--set", "run.snapshots=25", cwd=place)
+    done = call("train", DEMO, "--set", "run.snapshots=25", cwd=place)
     assert done.returncode == 0
     assert done.stdout.startswith("runs/demo: this run is finished")
     assert (place / "runs/demo/result.h5").read_bytes() == before
@@ -87,7 +87,7 @@ def test_a_finished_run_is_left_alone(finished):
 
 def test_another_job_is_refused_with_the_keys_that_differ(finished):
     place, _ = finished
-    done = train(2, DEMO, cwd=place)
+    done = call("train", DEMO, cwd=place)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "runs/demo: holds a run of another job; use another --output, or --fresh to start over, "
@@ -100,7 +100,7 @@ def test_fresh_starts_over_and_keeps_the_old_run(finished):
     place, _ = finished
     short = ("--fresh", "--output", "again", "--set", "anneal.iterations=3", "--quiet")
     for _ in range(3):
-        done = train(None, DEMO, *short, cwd=place)
+        done = call("train", DEMO, *short, cwd=place)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert sorted(path.name for path in place.glob("again*")) == ["again", "again.old-1", "again.old-2"]
     assert (place / "again.old-1/result.h5").exists()
@@ -122,7 +122,7 @@ def test_a_place_that_is_not_a_runs_is_refused_and_left_alone(tmp_path, more):
         (tmp_path / "notes.txt", f"expected a directory, found a file {tmp_path / 'notes.txt'}"),
         (tmp_path / "notes.txt/run", f"expected a directory, found a file {tmp_path / 'notes.txt'}"),
     ):
-        done = train(None, DEMO, "--output", place, *more)
+        done = call("train", DEMO, "--output", place, *more)
         assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{place}: {why}\n")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
@@ -139,9 +139,9 @@ def test_mostly_negative_data_are_warned_of_where_fields_cannot_be(tmp_path):
         '[model]\nname = "nmf"\ncauses = 4\n[data]\nsource = "d.npy"\n[inference]\ncandidates = 3\ngamma = 2\n'
         "[anneal]\niterations = 2\n"
     )
-    done = train(None, "job.toml", cwd=tmp_path)
+    done = call("train", "job.toml", cwd=tmp_path)
     assert "warning: 100% of the data is negative, the fields of nmf cannot be" in done.stdout
-    done = train(None, "job.toml", "--set", "model.name=linca", "--fresh", cwd=tmp_path)
+    done = call("train", "job.toml", "--set", "model.name=linca", "--fresh", cwd=tmp_path)
     assert "warning" not in done.stdout
 
 
@@ -150,7 +150,7 @@ def test_the_commands_are_listed_and_help_shows_an_example():
     assert listed.returncode == 0
     for name in ("train", "infer", "trials", "patches", "bench"):
         assert name in listed.stdout
-        helped = launch(2, "-m", f"parallel_et.{name}", "--help")
+        helped = call(name, "--help") if name != "train" else launch(2, "-m", "parallel_et.train", "--help")
         assert helped.returncode == 0
         assert helped.stdout.count("example:\n  mpirun -n") == 1
     wrong = launch(None, "-m", "parallel_et", "trian")

@@ -4,17 +4,18 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import tomllib
 from pathlib import Path
+from tempfile import mkdtemp
 
 import h5py
 import numpy as np
 import pytest
-from launch import CLEAN, command, ended, launch, ranks_of, wait_for
+from launch import call, ended, launch, paused, ranks_of, start, wait_for
 
-from parallel_et.commands.trials import wilson
+from parallel_et.commands.trials import main, wilson
 from parallel_et.job import read_job
+from parallel_et.parallel.ranks import Ranks
 
 JOBS = Path(__file__).parent.parent / "jobs" / "et-2010"
 JOB = """
@@ -61,16 +62,17 @@ def place(tmp_path):
     return tmp_path
 
 
-def trials(ranks, *args, place, **env):
-    return launch(ranks, "-m", "parallel_et.trials", "job.toml", *args, cwd=place, **env)
+def trials(ranks, *args, place):
+    if ranks is None:
+        return call("trials", "job.toml", *args, cwd=place)
+    return launch(ranks, "-m", "parallel_et.trials", "job.toml", *args, cwd=place)
 
 
-def begun(ranks, *args, place):
-    """The command, not waited for."""
-    return subprocess.Popen(
-        command(ranks, "-m", "parallel_et.trials", "job.toml", *args),
-        cwd=place, env=CLEAN, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+def halted(*args, place):
+    """The command on two ranks, of which each waits after a trial for the file go."""
+    looking = "import parallel_et.stopping as stopping\nstopping.LOOK = 0.0\n"  # for the file before each trial
+    pausing = paused(place, "io.trials", "Trials.add", looking)
+    return start(2, "job.toml", *args, name="trials", cwd=place, **pausing)
 
 
 def rows(path):
@@ -98,7 +100,7 @@ def test_the_file_has_a_row_a_trial_that_a_plain_run_would_have_learned(place, u
     assert undisturbed["seed"].tolist() == list(range(3, 15))
     assert undisturbed["W"].shape == (12, 25, 10)
     for index in (0, 7):
-        done = launch(2, "-m", "parallel_et.train", "job.toml", "--set", f"run.seed={3 + index}", "--fresh", cwd=place)
+        done = call("train", "job.toml", "--set", f"run.seed={3 + index}", "--fresh", cwd=place)
         assert done.returncode == 0, done.stderr
         with h5py.File(place / "runs/job/result.h5") as file:
             for name in ("W", "sigma", "pi"):
@@ -109,24 +111,38 @@ def test_the_file_has_a_row_a_trial_that_a_plain_run_would_have_learned(place, u
         assert f"{'all' if found == 10 else f'{found} of'} 10 causes found" in done.stdout
 
 
-@pytest.mark.parametrize("ranks, share", [(2, 1), (3, 1), (4, 2), (4, 3), (3, 5)])
-def test_trials_are_the_same_however_they_are_spread(place, undisturbed, ranks, share):
-    done = trials(ranks, "--count", "12", "--ranks-per-trial", share, place=place)
-    assert done.returncode == 0, done.stderr
-    same(rows(place / FILE), undisturbed)
-    assert [path.name for path in (place / "runs").iterdir()] == [Path(FILE).name]
+@pytest.mark.mpi
+def test_trials_are_the_same_however_they_are_spread(monkeypatch):
+    ranks = Ranks()
+    place = ranks.from_root(lambda: Path(mkdtemp()))
+    monkeypatch.chdir(place)
+    args = ["job.toml", "--count", "5", "--set", "anneal.iterations=20", "--output"]
+    if ranks.is_root:
+        (place / "job.toml").write_text(JOB)
+    assert ranks.on_root_alone(lambda alone: main(alone, [*args, "alone.h5"])) == 0
+    for share in ("1", "2", "3", "5"):
+        assert main(ranks, [*args, f"{share}.h5", "--ranks-per-trial", share]) == 0
+        if ranks.is_root:
+            same(rows(f"{share}.h5"), rows("alone.h5"))
+    if ranks.is_root:
+        assert sorted(path.name for path in place.iterdir()) == [
+            *(f"{s}.h5" for s in (1, 2, 3, 5)),
+            "alone.h5",
+            "job.toml",
+        ]
+        shutil.rmtree(place)
 
 
 def test_trials_that_were_killed_go_on_without_those_that_were_done(place, undisturbed):
-    process = begun(2, "--count", "12", place=place)
+    process = halted("--count", "12", place=place)
     parts = place / f"{FILE}.parts"
-    wait_for(lambda: len(list(parts.glob("*.h5"))) >= 3, process)
+    wait_for(lambda: len(list(parts.glob("*.h5"))) == 2, process)
     for pid in ranks_of(place):
         os.kill(pid, signal.SIGKILL)
     _, code, _ = ended(process, place)
     assert code != 0
     kept = {int(path.stem): rows(path)["seconds"][0] for path in parts.glob("*.h5")}
-    assert 3 <= len(kept) < 12
+    assert len(kept) == 2
     seed = min(kept)
     (parts / f"{seed}.h5").write_bytes((parts / f"{seed}.h5").read_bytes()[:3000])
     done = trials(3, "--count", "12", place=place)
@@ -141,7 +157,7 @@ def test_trials_that_were_killed_go_on_without_those_that_were_done(place, undis
 
 
 def test_more_trials_are_added_to_those_that_are_there(place, undisturbed):
-    assert trials(2, "--count", "5", place=place).returncode == 0
+    assert trials(None, "--count", "5", place=place).returncode == 0
     before = rows(place / FILE)
     assert before["seed"].tolist() == [3, 4, 5, 6, 7]
     late = trials(None, "--count", "2", "--set", "run.seed=13", "--set", "run.threads=2", place=place)
@@ -152,7 +168,7 @@ def test_more_trials_are_added_to_those_that_are_there(place, undisturbed):
     found = rows(place / FILE)
     same(found, undisturbed)
     assert (found["seconds"][:5] == before["seconds"]).all()
-    once_more = trials(3, "--count", "12", place=place)
+    once_more = trials(None, "--count", "12", place=place)
     assert (rows(place / FILE)["seconds"] == found["seconds"]).all()
     assert once_more.stdout.splitlines()[1:] == done.stdout.splitlines()[-len(once_more.stdout.splitlines()) + 1 :]
 
@@ -160,21 +176,21 @@ def test_more_trials_are_added_to_those_that_are_there(place, undisturbed):
 def test_trials_of_another_job_are_refused_or_put_aside(place):
     assert trials(None, "--count", "1", place=place).returncode == 0
     other = ("--count", "1", "--set", "model.pi=0.3")
-    refused = trials(2, *other, place=place)
+    refused = trials(None, *other, place=place)
     assert refused.returncode == 2
     assert refused.stderr.splitlines() == [
         f"{FILE}: holds trials of another job; use another --output, or --fresh to start over",
         "  model.pi: 0.2 there, 0.3 here",
     ]
     before = rows(place / FILE)
-    fresh = trials(2, *other, "--fresh", place=place)
+    fresh = trials(None, *other, "--fresh", place=place)
     assert fresh.returncode == 0, fresh.stderr
     assert f"what was there is kept in {FILE}.old-1" in fresh.stdout
     same(rows(place / f"{FILE}.old-1"), before)
     assert rows(place / FILE)["W"].tobytes() != before["W"].tobytes()
     (place / "other.h5").write_text("no trials")
     for output, why in (("other.h5", "an HDF5 file, found something else"), ("runs", "a file, found a directory")):
-        wrong = trials(2, "--count", "1", "--output", output, place=place)
+        wrong = trials(None, "--count", "1", "--output", output, place=place)
         assert wrong.returncode == 2
         assert wrong.stderr.startswith(f"{output}: expected {why}")
     assert sorted(path.name for path in place.iterdir()) == ["job.toml", "other.h5", "runs"]
@@ -182,7 +198,7 @@ def test_trials_of_another_job_are_refused_or_put_aside(place):
 
 @pytest.mark.parametrize("way", ["one rank", "all ranks", "file"])
 def test_they_stop_after_the_trials_that_run_and_go_on(place, undisturbed, way):
-    process = begun(2, "--count", "12", place=place)
+    process = halted("--count", "12", place=place)
     parts = place / f"{FILE}.parts"
     wait_for(lambda: list(parts.glob("*.h5")), process)
     if way == "one rank":
@@ -191,6 +207,7 @@ def test_they_stop_after_the_trials_that_run_and_go_on(place, undisturbed, way):
         process.send_signal(signal.SIGTERM)
     else:
         (parts / "stop").touch()
+    (place / "go").touch()
     _, code, said = ended(process, place)
     assert code == 75, said
     there = len(rows(place / FILE)["seed"])
@@ -198,7 +215,7 @@ def test_they_stop_after_the_trials_that_run_and_go_on(place, undisturbed, way):
     reason = "the file stop" if way == "file" else "a signal"
     assert f"stopped by {reason} after {there} of 12 trials; the same command goes on" in said
     assert [path.name for path in (place / "runs").iterdir()] == [Path(FILE).name]
-    assert trials(2, "--count", "12", place=place).returncode == 0
+    assert trials(None, "--count", "12", place=place).returncode == 0
     same(rows(place / FILE), undisturbed)
 
 
@@ -241,7 +258,7 @@ def test_a_best_that_cannot_be_told_is_refused_by_one_line(place):
         (("--best", "sigma", "--of", "0"),
          f"{command}: --count, --ranks-per-trial and --of must be 1 or more; --help shows an example\n"),
     ):  # fmt: skip
-        done = trials(2, *options, place=place)
+        done = trials(None, *options, place=place)
         assert (done.returncode, done.stderr) == (2, line)
     assert not (place / "runs").exists()
 
@@ -253,14 +270,14 @@ def test_trials_of_data_without_known_causes_are_ranked(tmp_path):
         "[inference]\ncandidates = 2\ngamma = 1\n[anneal]\niterations = 5\n"
     )
     for options, name, sign in (((), "free_energy", -1), (("--best", "sigma"), "sigma", 1)):
-        done = trials(2, "--count", "6", *options, place=tmp_path)
+        done = trials(None, "--count", "6", *options, place=tmp_path)
         assert done.returncode == 0, done.stderr
         found = rows(tmp_path / FILE)
         order = [int(seed) for seed in re.findall(r"^  seed (\d+): free energy ", done.stdout, re.MULTILINE)]
         assert order == (1 + np.argsort(sign * found[name])).tolist()
         assert "causes found" not in done.stdout
         assert np.isnan(found["mae"]).all()
-    refused = trials(2, "--best", "sigma", "--of", "2", place=tmp_path)
+    refused = trials(None, "--best", "sigma", "--of", "2", place=tmp_path)
     assert refused.stderr == "--of: expected a generator that knows its causes, found d.npy\n"
     np.save(tmp_path / "d.npy", np.ones((60, 5)))
     refused = trials(2, "--count", "7", place=tmp_path)
@@ -269,7 +286,7 @@ def test_trials_of_data_without_known_causes_are_ranked(tmp_path):
 
 
 def test_one_group_that_fails_ends_all(place):
-    process = begun(2, "--count", "2000", place=place)
+    process = start(2, "job.toml", "--count", "2000", name="trials", cwd=place)
     parts = place / f"{FILE}.parts"
     wait_for(lambda: list(parts.glob("*.h5")), process)
     wait_for(lambda: shutil.rmtree(parts, ignore_errors=True) or not parts.exists(), process)

@@ -98,12 +98,16 @@ class Ranks:
         """Wait for all ranks."""
         self.comm.Barrier()
 
-    def on_root_alone(self, make: Callable[["Ranks"], T]) -> T:
-        """What ``make`` returns for the root as the only rank, on every rank; the others leave their cores to it."""
-        value = make(Ranks(MPI.COMM_SELF)) if self.is_root else None
+    def meet_idly(self) -> None:
+        """Wait for all ranks, and leave the cores to those that work: MPI itself would keep them busy."""
         done = self.comm.Ibarrier()
         while not done.Test():
             time.sleep(0.01)
+
+    def on_root_alone(self, make: Callable[["Ranks"], T]) -> T:
+        """What ``make`` returns for the root as the only rank, on every rank; the others leave their cores to it."""
+        value = make(Ranks(MPI.COMM_SELF)) if self.is_root else None
+        self.meet_idly()
         return cast(T, self.of_root(value))
 
     def share(self, params: P) -> P:
@@ -150,7 +154,7 @@ class Ranks:
         for now in range(3):
             if now == turn:
                 cache.load_all()
-            self.comm.Barrier()
+            self.meet_idly()
         return import_module(name)
 
     def limit_threads(self, threads: int = 1) -> str | None:

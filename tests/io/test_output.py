@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from launch import CLEAN, command, launch, ranks_of
+from launch import CLEAN, PATIENCE, command, launch, ranks_of, wait_for
 
 from parallel_et.errors import UserError
 from parallel_et.io import output
@@ -349,8 +349,12 @@ with output.Output(path, tables, ranks, {"job": "x"}, way) as out:
         if not there[first : first + 10].all():
             n = np.arange(first, first + 10)
             out.write(first, {"a": np.repeat(n + 0.5, 3).reshape(10, 3), "b": n % 250 + 1})
-            time.sleep(pause)
+            time.sleep(pause if first < 3500 else 100 * pause)  # it does not come to its end before it is killed
 """
+
+
+def journal_size(place):
+    return sum(path.stat().st_size for path in place.glob("out.h5.part.journal/*.rows"))
 
 
 @every_way
@@ -369,9 +373,11 @@ def test_killed_again_and_again_and_continued_on_other_numbers_of_ranks(tmp_path
         )
         before = int(process.stdout.readline())
         assert before >= safe
-        time.sleep(rng.uniform(0.1, 0.4))
+        noted = journal_size(tmp_path)
+        wait_for(lambda noted=noted: journal_size(tmp_path) > noted, process)
+        time.sleep(rng.uniform(0.0, 0.3))
         os.kill(rng.choice(ranks_of(tmp_path)), signal.SIGKILL)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
         assert process.returncode != 0
         out = Output(path, {"a": Table((4000, 3), float), "b": Table((4000,), np.uint8)}, Ranks(), {"job": "x"})
         out.abandon()

@@ -1,0 +1,59 @@
+"""Runs that cannot be lost: faults are made for real, and the run ends with the bits of one that nothing disturbed."""
+
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from launch import call, learned
+from runs import JOB, checkpoints
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    place = tmp_path_factory.mktemp("undisturbed")
+    np.save(place / "data.npy", np.random.default_rng(1).normal(size=(1500, 20)) * 3)
+    (place / "job.toml").write_text(JOB)
+    done = call("train", "job.toml", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert checkpoints(place) == ["000100.h5", "000200.h5", "000300.h5"]
+    return place
+
+
+@pytest.fixture
+def place(undisturbed, tmp_path):
+    """Job and data, no run yet."""
+    for name in ("data.npy", "job.toml"):
+        shutil.copy(undisturbed / name, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def torn(undisturbed, place):
+    """A run whose result is not there, but its checkpoints are."""
+    shutil.copytree(undisturbed / "runs", place / "runs")
+    (place / "runs/job/result.h5").unlink()
+    return place
+
+
+@pytest.fixture
+def ends_the_same(undisturbed):
+    """Asserts that a command has ended well, with the result of the undisturbed run."""
+
+    def check(place, done):
+        assert done.returncode == 0, done.stderr
+        assert learned(place / "runs/job/result.h5") == learned(undisturbed / "runs/job/result.h5")
+
+    return check
+
+
+@pytest.fixture
+def disk(place):
+    """A small disk of its own for the runs; it can be filled and made read-only."""
+    disk = place / "runs"
+    disk.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8M", "none", disk], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no disk can be mounted here: {done.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", disk], check=True)

@@ -1,0 +1,163 @@
+"""What is damaged or does not belong to a run is noticed, and the run goes on from what is sound."""
+
+import os
+import shutil
+import signal
+
+import h5py
+import numpy as np
+import pytest
+from launch import call, ended, hooked, learned, ranks_of, start, train, wait_for
+from runs import checkpoints
+
+
+def damage(path, how):
+    content = bytearray(path.read_bytes())
+    if how == "cut off":
+        path.write_bytes(content[: len(content) // 2])
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "something else":
+        path.write_text("not a checkpoint at all")
+    else:
+        where = {"first": 0, "middle": len(content) // 2, "last": len(content) - 1}[how]
+        content[where] ^= 0x10
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["cut off", "empty", "something else", "first", "middle", "last"])
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(torn, ends_the_same, how):
+    damage(torn / "runs/job/checkpoints/000300.h5", how)
+    done = call("train", "job.toml", cwd=torn)
+    ends_the_same(torn, done)
+    assert "000300.h5: expected a checkpoint, found" in done.stdout
+    assert "goes on from 000200.h5, after 200 iterations" in done.stdout
+    assert (torn / "runs/job/checkpoints/000300.h5.unusable").exists()
+
+
+def test_a_checkpoint_of_another_job_is_passed_over(torn, ends_the_same):
+    other = ("--set", "model.causes=9", "--output", "runs/other")
+    assert call("train", "job.toml", *other, cwd=torn).returncode == 0
+    shutil.copy(torn / "runs/other/checkpoints/000300.h5", torn / "runs/job/checkpoints/000300.h5")
+    done = call("train", "job.toml", cwd=torn)
+    ends_the_same(torn, done)
+    assert "expected a checkpoint of this job, found one of another (model.causes: 9 there, 8 here)" in done.stdout
+
+
+def test_without_a_sound_checkpoint_nothing_is_started_over(torn):
+    for name in checkpoints(torn):
+        damage(torn / "runs/job/checkpoints" / name, "middle")
+    for done in (train(2, "job.toml", cwd=torn), call("train", "job.toml", cwd=torn)):
+        assert done.returncode == 2
+        assert done.stderr == (
+            "runs/job/checkpoints: expected a checkpoint to go on from, found none that is sound; --fresh starts over\n"
+        )
+    assert len(list((torn / "runs/job/checkpoints").glob("*.unusable"))) == 3
+    assert not (torn / "runs/job/lock").exists()
+
+
+def test_a_run_without_its_result_writes_it_from_the_last_checkpoint(torn, ends_the_same):
+    done = call("train", "job.toml", cwd=torn)
+    ends_the_same(torn, done)
+    assert "goes on from 000300.h5, after 300 iterations" in done.stdout
+
+
+def test_a_damaged_result_is_written_again_from_the_checkpoint(torn, undisturbed, ends_the_same):
+    (torn / "runs/job/result.h5").write_bytes((undisturbed / "runs/job/result.h5").read_bytes()[:3000])
+    done = call("train", "job.toml", cwd=torn)
+    ends_the_same(torn, done)
+    assert "it is passed over and kept as result.h5.unusable" in done.stdout
+
+
+def test_a_log_that_was_torn_is_mended(torn, ends_the_same):
+    with (torn / "runs/job/log.txt").open("ab") as file:
+        file.write(b"half a line\xc3")
+    ends_the_same(torn, call("train", "job.toml", cwd=torn))
+    assert b"half a line\xc3\n" in (torn / "runs/job/log.txt").read_bytes()
+
+
+def test_changed_data_are_refused(torn, undisturbed):
+    Y = np.load(torn / "data.npy")
+    Y[77, 3] += 1e-9
+    np.save(torn / "data.npy", Y)
+    shutil.copytree(undisturbed / "runs/job", torn / "runs/finished")
+    for output in ("runs/job", "runs/finished"):
+        done = call("train", "job.toml", "--output", output, cwd=torn)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"{output}: expected the data of the run that is there (fingerprint ")
+        assert done.stderr.count("\n") == 1
+    assert checkpoints(torn) == ["000100.h5", "000200.h5", "000300.h5"]
+
+
+def test_a_run_goes_on_with_more_iterations_if_allowed(torn, undisturbed):
+    shutil.copy(undisturbed / "runs/job/result.h5", torn / "runs/job/result.h5")
+    more = ("--set", "anneal.iterations=320", "--set", "run.checkpoint.every=50")
+    refused = call("train", "job.toml", *more, cwd=torn)
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines() == [
+        "runs/job: holds a run of another job; use another --output, or --fresh to start over, or go on all the same "
+        "with --allow anneal.iterations --allow run.checkpoint",
+        "  anneal.iterations: 300 there, 320 here",
+        "  run.checkpoint.every: 100 there, 50 here",
+    ]
+    allowed = ("--allow", "anneal.iterations", "--allow", "run.checkpoint")
+    done = train(2, "job.toml", *more, *allowed, cwd=torn)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(torn / "runs/job/result.h5") as file:
+        assert len(file["history/free_energy"]) == 320
+        assert file.attrs["restarts"] == 1
+    assert learned(torn / "runs/job/result-000300.h5") == learned(undisturbed / "runs/job/result.h5")
+    wrong = call("train", "job.toml", "--allow", "model.causes", cwd=torn)
+    assert wrong.returncode == 2
+    assert "--allow: expected anneal.iterations or " in wrong.stderr
+
+
+HALT = """
+import os, time
+fsync = os.fsync
+def halting(file):
+    fsync(file)
+    if os.readlink(f"/proc/self/fd/{file if isinstance(file, int) else file.fileno()}").endswith("NAME"):
+        open("here", "w").close()
+        while True:
+            time.sleep(1)
+os.fsync = halting
+"""
+
+
+def kill_while_writing(place, name, *args):
+    """A run that is killed when it has written a file that does not have its name yet."""
+    process = start(1, "job.toml", *args, cwd=place, **hooked(place, HALT.replace("NAME", name)))
+    wait_for((place / "here").exists, process)
+    os.kill(ranks_of(place)[0], signal.SIGKILL)
+    ended(process, place)
+
+
+@pytest.mark.parametrize("name", ["job.toml.part", "000100.h5.part", "000300.h5.part", "result.h5.part"])
+def test_a_kill_while_a_file_is_written_for_the_first_time_costs_nothing(place, ends_the_same, name):
+    kill_while_writing(place, name)
+    ends_the_same(place, call("train", "job.toml", cwd=place))
+    assert not list(place.glob("runs/job/**/*.part"))
+
+
+def test_a_finished_run_whose_checkpoints_were_removed_is_still_finished_and_can_go_on(torn, undisturbed):
+    shutil.copy(undisturbed / "runs/job/result.h5", torn / "runs/job/result.h5")
+    shutil.rmtree(torn / "runs/job/checkpoints")
+    done = call("train", "job.toml", cwd=torn)
+    assert done.stdout.startswith("runs/job: this run is finished")
+    more = ("--set", "anneal.iterations=310", "--allow", "anneal.iterations")
+    kill_while_writing(torn, "000310.h5.part", *more)
+    done = call("train", "job.toml", *more, cwd=torn)
+    assert done.returncode == 0, done.stderr
+    assert "goes on from 000300.h5, after 300 iterations" in done.stdout
+
+
+def test_fresh_follows_a_link_to_where_the_run_is(place):
+    (place / "scratch").mkdir()
+    (place / "runs").mkdir()
+    (place / "runs/job").symlink_to(place / "scratch/job")
+    short = ("--set", "anneal.iterations=3")
+    for _ in range(3):
+        done = call("train", "job.toml", *short, "--fresh", cwd=place)
+        assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (place / "scratch").iterdir()) == ["job", "job.old-1", "job.old-2"]
