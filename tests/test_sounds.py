@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from launch import launch
 from mpi4py import MPI
+from needs import need
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.io import wavfile
 
@@ -272,8 +273,8 @@ def test_a_report_tells_sounds_from_other_curves(place, tmp_path, monkeypatch, o
     assert "peak of each recording" in page
 
 
-@pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="needs espeak-ng")
 def test_ten_voices_speak(tmp_path, capsys):
+    need("espeak-ng")
     assert call("voices", "--output", tmp_path / "voices") == 0
     assert "result: 10 recordings in" in capsys.readouterr().out
     spoken = [read_recording(str(tmp_path / "voices" / voice.file)) for voice in VOICES]

@@ -6,7 +6,7 @@ import subprocess
 import numpy as np
 import pytest
 from launch import call, learned
-from runs import JOB, checkpoints
+from restarts import JOB, checkpoints
 
 
 @pytest.fixture(scope="session")

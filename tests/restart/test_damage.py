@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 from launch import call, ended, hooked, learned, ranks_of, start, train, wait_for
-from runs import checkpoints
+from restarts import checkpoints
 
 
 def damage(path, how):

@@ -6,7 +6,7 @@ import subprocess
 from contextlib import suppress
 
 from launch import call, ended, paused, start, wait_for
-from runs import ENDLESS, checkpoints, number
+from restarts import ENDLESS, checkpoints, number
 
 
 def test_a_full_disk_costs_checkpoints_but_not_the_run(place, disk):

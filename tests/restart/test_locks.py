@@ -7,7 +7,7 @@ import signal
 import threading
 
 from launch import call, ended, ranks_of, start, train, wait_for
-from runs import ENDLESS, number
+from restarts import ENDLESS, number
 
 from parallel_et.io import lock
 

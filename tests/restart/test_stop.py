@@ -7,7 +7,7 @@ import time
 import h5py
 from launch import call, ended, hooked, ranks_of, start, wait_for
 from mpi4py import MPI
-from runs import ENDLESS, number
+from restarts import ENDLESS, number
 
 from parallel_et.io.directory import RunDirectory
 from parallel_et.job import read_job
