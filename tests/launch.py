@@ -1,7 +1,6 @@
 """Runs the package as its users do: as a command, on a number of ranks."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 import h5py
 
 from parallel_et.parallel.ranks import run_command
-from parallel_et.stopping import SIGNALS
+from parallel_et.stopping import signals_restored
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYD", "SLURM"))}
@@ -40,17 +39,12 @@ def train(ranks: int | None, *args: object, cwd: Path | str = ".", **env: str):
 
 def call(name: str, *args: object, cwd: Path | str = "."):
     """The same as ``python -m parallel_et.name args`` gives, in this process: where its start is not what is tested."""
-    out, err, handlers = StringIO(), StringIO(), {number: signal.getsignal(number) for number in SIGNALS}
-    words = [*map(str, args)]
+    out, err, words = StringIO(), StringIO(), [*map(str, args)]
     try:
-        with chdir(cwd), redirect_stdout(out), redirect_stderr(err):
+        with chdir(cwd), redirect_stdout(out), redirect_stderr(err), signals_restored():
             run_command(name, words)
     except SystemExit as end:
         return subprocess.CompletedProcess([name, *words], end.code or 0, out.getvalue(), err.getvalue())
-    finally:
-        signal.set_wakeup_fd(-1)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 def start(ranks: int | None, *args: object, cwd: Path | str = ".", name: str = "train", **env: str):

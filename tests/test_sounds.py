@@ -25,7 +25,7 @@ from parallel_et.job import read_job
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.recordings import SoundSteps, Spectrogram, resample
 from parallel_et.speech import RATE, VOICES
-from parallel_et.stopping import SIGNALS
+from parallel_et.stopping import signals_restored
 from parallel_et.voices import speak
 
 LENGTHS = {"a.wav": 1600, "b.wav": 2000, "c.wav": 1800}
@@ -33,13 +33,8 @@ LENGTHS = {"a.wav": 1600, "b.wav": 2000, "c.wav": 1800}
 
 def call(command, *args, comm=MPI.COMM_SELF):
     """A command in this process, as its ranks run it; returns its exit code."""
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
+    with signals_restored():
         return import_module(f"parallel_et.commands.{command}").main(Ranks(comm), list(map(str, args)))
-    finally:
-        signal.set_wakeup_fd(-1)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
 
 
 @pytest.fixture
