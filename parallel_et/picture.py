@@ -123,6 +123,7 @@ def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequen
     scale = (total[0] - right + 0.1) / total[0], 1 - (head + above) / total[1]
     if look.image is None:
         words = f"±{top:.3g}" if look.signed else f"0 to {top:.3g}"
+        words += "" if max(largest) <= top else "\nlarger: cut off"
         figure.text(*scale, words, fontsize=7.5, va="top")
     else:
         long = min(2.0, rows * stepy - above) / total[1]

@@ -5,10 +5,12 @@ from math import comb
 
 import numpy as np
 import pytest
+from scipy.io import wavfile
 
 from parallel_et.commands import STOPPED
-from parallel_et.commands.reproduce import JOBS, judge, main, own_data
+from parallel_et.commands.reproduce import JOBS, judge, main, own_data, prepare
 from parallel_et.errors import UserError
+from parallel_et.io.files import FileRows
 from parallel_et.io.trials import Trial
 from parallel_et.job import read_job
 from parallel_et.parallel.ranks import Ranks
@@ -80,6 +82,22 @@ def test_digits_of_a_user_are_compared_with_classical_nmf(tmp_path):
     assert "% above" in table
     assert f"Data `digits`: from {tmp_path / 'mine/digits.npy'}" in table
     assert (tmp_path / "here/nmf-digits/report/report.html").exists()
+
+
+def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path):
+    rng = np.random.default_rng(1)
+    (tmp_path / "mine/sound").mkdir(parents=True)
+    np.save(tmp_path / "mine/grass.npy", rng.random((40, 50)))
+    wavfile.write(tmp_path / "mine/sound/a.wav", 16000, rng.normal(0, 3000, 700).astype(np.int16))
+    ranks = Ranks()
+    own = own_data(str(tmp_path / "mine"))
+    sources = {name: prepare(name, tmp_path / "data", own[name], ranks) for name in ("grass", "sound")}
+    assert FileRows(sources["grass"]).points == 40000
+    assert 400 < FileRows(sources["sound"]).points <= 501  # without what is silent at the ends
+    argv = ["et-2010", "--only", "linca-sound", "--data", str(tmp_path / "mine"), "--output", str(tmp_path / "here")]
+    assert main(ranks, [*argv, "--max-time", "1 s"]) == STOPPED
+    job = tomllib.loads((tmp_path / "here/linca-sound/job.toml").read_text())
+    assert job["data"]["points"] == FileRows(sources["sound"]).points
 
 
 def test_mistakes_are_one_line(tmp_path):

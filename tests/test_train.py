@@ -92,7 +92,7 @@ def test_another_job_is_refused_with_the_keys_that_differ(finished):
     assert done.stderr.splitlines() == [
         "runs/demo: holds a run of another job; use another --output, or --fresh to start over, "
         "or go on all the same with --allow run.snapshots",
-        "  run.snapshots: 25 there, 0 here",
+        "  run.snapshots: 25 there, 10 here",
     ]
 
 

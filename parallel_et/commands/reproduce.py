@@ -17,6 +17,7 @@ from parallel_et.comparison import compare
 from parallel_et.datasets import digits, grass, sound
 from parallel_et.errors import UserError
 from parallel_et.io.directory import RunDirectory
+from parallel_et.io.files import FileRows
 from parallel_et.io.result import Result, load
 from parallel_et.io.trials import Trial, read_trials
 from parallel_et.io.whole import write_whole
@@ -63,7 +64,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("paper", metavar="PAPER", help=" or ".join(papers))
     parser.add_argument("--only", metavar="JOB", nargs="+", help="only these experiments")
     parser.add_argument("--trials", metavar="N", type=int, help="of each experiment on artificial data; mostly 100")
-    own = f"a folder with data of your own: what is named {', '.join(DATA)} in it is used in place of what ships"
+    own = (
+        "a folder with data of your own, used in place of what ships: digits.npy (an array, a digit a row), grass (an "
+        "image, or a folder of them), sound (a wave file, or a folder of them)"
+    )
     parser.add_argument("--data", metavar="FOLDER", help=own)
     parser.add_argument("--output", metavar="FOLDER", help="where everything goes, by default runs/PAPER")
     parser.add_max_time()
@@ -138,9 +142,12 @@ def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
     """Make the data ready; returns them as the source of a job."""
     if name == "digits":
         return str(own or digits(folder, comm=ranks.comm))
+    place, there = folder / f"{name}.h5", False
+    if own is None:  # the same whenever they are made
+        there = ranks.from_root(lambda: place.exists() and not place.with_name(f"{place.name}.part").exists())
     if name == "grass":
-        return f"{grass(folder, comm=ranks.comm, images=own)}:/patches"
-    return f"{sound(folder, ranks.comm, own)}:/segments"
+        return f"{place if there else grass(folder, comm=ranks.comm, images=own)}:/patches"
+    return f"{place if there else sound(folder, ranks.comm, own)}:/segments"
 
 
 def on_artificial_data(
@@ -192,7 +199,11 @@ def on_real_data(
 ) -> Row | None:
     """One run and its report; None if stopped."""
     run, settings = folder / experiment["job"], [f"data.source={source}"]
-    code = train.main(ranks, [job, "--set", *settings, "--output", str(run), *limit])
+    rows = ranks.from_root(lambda: FileRows(source).points)
+    if rows < (ranks.from_root(lambda: read_job(job, settings)).data.points or 0):  # a user's own may be fewer
+        settings.append(f"data.points={rows}")
+    changed = [word for setting in settings for word in ("--set", setting)]
+    code = train.main(ranks, [job, *changed, "--output", str(run), *limit])
     if code == STOPPED:
         return None
     if code:

@@ -56,6 +56,8 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     problem, params, fingerprint = set_up(job, source, ranks)
     if args.dry_run:
         report.say(f"{describe(problem, ranks)}\n{job.toml()}\n{expected_work(problem, job, ranks)}")
+        summary = problem.summary
+        report.say(f"the values of the data have mean {summary.mean:.3g} and root mean square {summary.rms:.3g}")
         report.say(streaming(problem, job, ranks) or "a rank keeps all its rows in memory")
         report.say(f"the run would go to {directory.path}")
         return 0
@@ -111,9 +113,10 @@ def describe(problem: Problem, ranks: Ranks) -> str:
     blocks = -(-problem.shard.points // problem.shard.block)
     busy = min(blocks, ranks.size)
     idle = f", {ranks.size - busy} of them without points" if busy < ranks.size else ""
+    alone = " and every cause alone" if problem.scheme.singletons else ""
     return (
         f"{problem.shard.points} points of {problem.model.D} dimensions, {problem.model.H} causes, "
-        f"{len(problem.scheme.states)} states a point, on {ranks.size} rank{'s' if ranks.size > 1 else ''}{idle}"
+        f"{len(problem.scheme.states)} states a point{alone}, on {ranks.size} rank{'s' if ranks.size > 1 else ''}{idle}"
     )
 
 

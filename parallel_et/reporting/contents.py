@@ -1,5 +1,6 @@
 """From what is known of a run to its report: which pictures and words stand where."""
 
+import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -42,12 +43,13 @@ def facts(study: Study) -> dict[str, object]:
         "causes, H": study.model.H,
         "iterations": f"{study.iterations} of {study.job.anneal.iterations}",
         "state": study.state,
-        "inference": f"{study.job.inference.scheme}, H' = {study.scheme.candidates}, gamma = {study.scheme.gamma}",
+        "inference": f"{study.job.inference.scheme}, H' = {study.scheme.candidates}, gamma = {study.scheme.gamma}"
+        + (", singletons" if study.scheme.singletons else ""),
         "sigma": f"{float(params.sigma):.4g}",
         "pi": f"{float(params.pi):.4g}",
     }
     if study.iterations:
-        found["free energy a point"] = f"{history['free_energy'][-1]:.6g}"
+        found["free energy a point"] = f"{history['free_energy'][-1]:.6g} at T = {history['temperature'][-1]:.4g}"
     if "W" in study.result.truth:
         found["causes behind the data"] = recovery(study.model, study.scheme, params, study.result.truth["W"])
     return found
@@ -63,7 +65,8 @@ def chapters(study: Study) -> Iterator[tuple[str, list[Content]]]:
     if study.sample is None:
         yield "Points", [page.note(f"The data cannot be read, so nothing is inferred here: {study.trouble}")]
     else:
-        yield "Points", list(of_points(study, study.sample))
+        notes = [page.note(study.trouble)] if study.trouble else []
+        yield "Points", [*notes, *of_points(study, study.sample)]
     yield "Data drawn from the model", [draw_generated(study)]
     if study.iterations:
         words = "Share of each phase in the time of the iterations, as the root measured it; beside, the totals."
@@ -99,7 +102,8 @@ def of_fields(study: Study) -> Iterator[Content]:
         caption += " On minus off channel."
     yield picture("fields", sheets.fields(study), f"The generative fields of {min(H, most)} causes in a grid.", caption)
     if len(study.result.snapshots.get("W", ())):
-        caption = "Some of them, a row each, at the snapshots of the run and where they are now."
+        which = "strongest to the weakest" if study.sample is None else "most to the least used"
+        caption = f"Some of them, from the {which}, a row each, at the snapshots of the run and where they are now."
         yield picture("snapshots", sheets.course(study), "Fields at successive iterations, a row for each.", caption)
 
 
@@ -154,6 +158,7 @@ def of_points(study: Study, sample: Sample) -> Iterator[Content]:
         "Points with a cause, evenly spread over the data, a row each: the point; its reconstruction as the mean of "
         "the posterior, and by its most probable (MAP) state, which may have more than gamma causes; their fields."
     )
+    caption += below_zero(study)
     alt = "Points, their reconstructions and the fields that explain them, a row for each point."
     yield picture("examples", sheets.examples(study, sample), alt, caption)
 
@@ -161,9 +166,12 @@ def of_points(study: Study, sample: Sample) -> Iterator[Content]:
 def draw_generated(study: Study) -> Picture:
     """What the model would have us see."""
     caption = "Points drawn from the model, noise and all" + (", below points of the data." if study.sample else ".")
-    if study.model.nonnegative and not sheets.look_of(study).signed:
-        caption += " What is below zero is not shown."
-    return picture("generated", sheets.generated(study), caption, caption)
+    return picture("generated", sheets.generated(study), caption, caption + below_zero(study))
+
+
+def below_zero(study: Study) -> str:
+    """What to say of points where a picture has no colour for negative values."""
+    return " What is below zero is not shown." if not sheets.look_of(study).signed else ""
 
 
 def provenance(study: Study) -> dict[str, object]:
@@ -174,12 +182,24 @@ def provenance(study: Study) -> dict[str, object]:
     return {key: about[key] for key in (*first, *sorted(set(about) - set(first))) if key in about}
 
 
+def told(value: str, most: int = 20) -> str:
+    """An attribute in words: lists of JSON an item a line, at most so many of them."""
+    try:
+        items = json.loads(value)
+    except ValueError:
+        return value
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        return value
+    lines = ["; ".join(f"{k}: {v}" for k, v in item.items()).removeprefix("step: ") for item in items[:most]]
+    return "\n".join([*lines, *([f"and {len(items) - most} more"] if len(items) > most else [])])
+
+
 def preparation(study: Study) -> dict[str, str]:
     """What the file of the data says of itself, such as the steps of its preparation."""
     path = study.job.data.source.partition(":")[0]
     if study.sample is None or not path.endswith(HDF5):
         return {}
     try:
-        return read_attributes(path)
+        return {name: told(value) for name, value in read_attributes(path).items()}
     except UserError:  # it went away meanwhile
         return {}

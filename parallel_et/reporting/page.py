@@ -25,7 +25,7 @@ pre { background: var(--box); border: 1px solid var(--line); border-radius: 6px;
   font-size: 0.82rem; line-height: 1.4; white-space: pre-wrap; overflow-wrap: anywhere; }
 table { border-collapse: collapse; width: 100%; font-size: 0.88rem; }
 th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.8rem 0.25rem 0; border-bottom: 1px solid var(--line);
-  overflow-wrap: anywhere; }
+  overflow-wrap: anywhere; white-space: pre-line; }
 th { font-weight: 400; color: var(--quiet); width: 11rem; }
 .note { border-left: 4px solid #d4a017; background: var(--box); padding: 0.5rem 0.8rem; }
 @media (max-width: 40rem) { figure { overflow-x: auto; } img.wide { max-width: 180%; } }

@@ -33,7 +33,8 @@ def curves(history: Mapping[str, np.ndarray]) -> Figure:
         axis.plot(steps, values, style, color=INK, linewidth=1.2, clip_on=False, zorder=3)  # zeros lie on the axis
         axis.set_title(words, fontsize=9)
         if np.ptp(values) <= 1e-9 * np.abs(values).max():  # else the axis would show rounding errors
-            axis.set_ylim(sorted((0.0, 2 * float(values[0]) or 1.0)))
+            room = 1.05 if name == "points_used" else 2.0
+            axis.set_ylim(sorted((0.0, room * float(values[0]) or 1.0)))
         if name in ("points_used", "unused_causes"):
             axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         plain(axis)

@@ -47,14 +47,14 @@ def percent(share: float) -> str:
 
 
 def course(study: Study) -> Figure:
-    """Some fields, a row each, from the first snapshot to where they are now."""
+    """Some fields, from the first to the last of their order, a row each: the snapshots, and where they are now."""
     snapshots = study.result.snapshots
     fields = [*snapshots["W"], study.params.W]
     iterations = [*map(int, snapshots["iteration"]), study.iterations]
     if iterations[-1] == iterations[-2]:
         fields, iterations = fields[:-1], iterations[:-1]
     moments = evenly(range(len(fields)), MOMENTS)
-    causes = study.order[:COURSES].tolist()
+    causes = evenly(study.order, COURSES)
     cells = [
         Cell(row, column, fields[moment][:, h], f"iteration {iterations[moment]}" if row == 0 else "")
         for row, h in enumerate(causes)

@@ -1,9 +1,11 @@
 """What is known of a run: its result or newest checkpoint, and what its model makes of some of its points."""
 
 import json
+import os
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from math import isqrt, prod
 from typing import Any
 
@@ -13,7 +15,7 @@ from parallel_et.data.base import Source
 from parallel_et.errors import UserError
 from parallel_et.inference import Inference
 from parallel_et.io.directory import RunDirectory
-from parallel_et.io.files import read_attributes
+from parallel_et.io.files import FileRows, read_attributes
 from parallel_et.io.result import Result
 from parallel_et.job import Job, check_job
 from parallel_et.models.base import Model, Params
@@ -112,6 +114,9 @@ def look_at(directory: RunDirectory, shape: tuple[int, ...] | None, report: Repo
     try:
         source = open_data(job, int(result.about["N"]), dims)
         sample = infer(Inference(model, scheme, params, ("evidence", "means")), source, report)
+        if younger(source, result.about["start"]):
+            trouble = f"{source.name} was written after this run began; if it holds other data, all below is of these"
+            report.say(f"warning: {trouble}")
     except (UserError, ArithmeticError) as error:
         trouble = str(error)
         report.say(f"warning: the data cannot be read, the report does without them ({trouble})")
@@ -133,6 +138,11 @@ def open_data(job: Job, points: int, dims: int) -> Source:
         found = f"{source.points} of {source.dims}"
         raise UserError(f"{source.name}: expected the run's {points} points of {dims} dimensions, found {found}")
     return source
+
+
+def younger(source: Source, start: str) -> bool:
+    """Whether a file of data was written after a run began."""
+    return isinstance(source, FileRows) and os.path.getmtime(source.path) > datetime.fromisoformat(start).timestamp()
 
 
 def sound_of(source: Source, shape: tuple[int, ...]) -> Sound | None:
