@@ -105,9 +105,8 @@ class Album:
             image, notes = self.filtered(file, stored)
             if not np.isfinite(image).all():
                 raise UserError(f"{file}: expected finite numbers of single precision, found others")
-            state = os.stat(file if os.path.exists(file) else file.rpartition(":")[0])
             (height, width), largest = image.shape, float(np.abs(image).max())
-            entries.append(Entry(file, number, height, width, largest, (state.st_size, state.st_mtime_ns), notes))
+            entries.append(Entry(file, number, height, width, largest, state_of(file), notes))
             if self.keeps:
                 self._kept[file, number] = image
                 self._bytes += image.nbytes
@@ -132,8 +131,8 @@ class Album:
             if self._opened[0] != entry.file:  # a stack of many is opened once
                 self._opened = entry.file, self.open(entry.file)
             image, _ = self.filtered(entry.file, self._opened[1][entry.number])
-            if image.shape != (entry.height, entry.width):
-                raise UserError(f"{entry.file}: expected what was there before, found another size")
+            if state_of(entry.file) != entry.state:
+                raise UserError(f"{entry.file}: expected the file that was looked at, found it changed since")
             if not self.keeps:
                 self._kept.clear()
             self._kept[key] = image
@@ -147,6 +146,12 @@ class Album:
             windows = sliding_window_view(self.image(int(images[run[0]])), self.size)
             patches[run] = windows[tops[run], lefts[run]]
         return patches
+
+
+def state_of(file: str) -> tuple[int, int]:
+    """What tells a file, or that of ``file.mat:variable``, from another of its name."""
+    found = os.stat(file if os.path.exists(file) else file.rpartition(":")[0])
+    return found.st_size, found.st_mtime_ns
 
 
 class Places:

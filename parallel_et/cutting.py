@@ -161,7 +161,8 @@ class Cutting:
         self.sweep.over(self._pieces(), points, self.album.unit, "covariance of", work)
         found = sums.on_root(ranks)
         empty = Zca(np.empty(self.dims), np.empty((self.dims, self.dims)))
-        return ranks.share(zca_of(found["first"], found["second"], points, epsilon) if ranks.is_root else empty)
+        zca = ranks.share(zca_of(found["first"], found["second"], points, epsilon) if ranks.is_root else empty)
+        return Zca(zca.mean, np.ascontiguousarray(zca.matrix))  # products round by the layout, which sharing changes
 
     def _span(self, option: str) -> tuple[float, float]:
         ranks, low, high = self.sweep.ranks, np.inf, -np.inf

@@ -68,7 +68,6 @@ def grass(
     photographs of van Hateren's collection are.
     """
     place = Path(folder)
-    Ranks(comm).from_root(lambda: place.mkdir(parents=True, exist_ok=True))
     if images is None:
         images = place / "grass.npy"
         Ranks(comm).from_root(lambda: save(place / "grass.npy", linear(grass_image())))
@@ -84,7 +83,6 @@ def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathL
     ``recordings`` ten synthetic voices are recorded in ``voices``.
     """
     place = Path(folder)
-    Ranks(comm).from_root(lambda: place.mkdir(parents=True, exist_ok=True))
     if recordings is None:
         recordings = place / "voices"
         Ranks(comm).from_root(lambda: len(speak(place / "voices")))

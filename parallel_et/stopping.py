@@ -100,4 +100,5 @@ def signals_restored() -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         for number, handler in zip(SIGNALS, handlers, strict=True):
-            signal.signal(number, handler)
+            if handler is not None:  # else it was set by a library, and is not to be had
+                signal.signal(number, handler)

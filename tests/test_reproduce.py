@@ -1,5 +1,8 @@
 """The experiments of a paper beside its figures."""
 
+import os
+import signal
+import time
 import tomllib
 from math import comb
 
@@ -7,13 +10,14 @@ import numpy as np
 import pytest
 from scipy.io import wavfile
 
-from parallel_et.commands import STOPPED
+from parallel_et.commands import STOPPED, reproduce
 from parallel_et.commands.reproduce import JOBS, judge, main, own_data, prepare
 from parallel_et.errors import UserError
 from parallel_et.io.files import FileRows
 from parallel_et.io.trials import Trial
 from parallel_et.job import read_job
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.stopping import signals_restored
 
 TABLES = sorted(JOBS.glob("*/table.toml"))
 
@@ -57,7 +61,7 @@ def test_an_experiment_on_artificial_data_goes_on_where_it_was(tmp_path, capsys)
     assert main(Ranks(), [*argv, "--trials", "3"]) == 0
     printed = capsys.readouterr().out
     assert "2 of 3 trials are there already" in printed
-    table = (tmp_path / "here/table.md").read_text()
+    table = (tmp_path / "here/table-only.md").read_text()
     assert table in printed
     (row,) = (line for line in table.splitlines() if line.startswith("| linca-bars-noisy"))
     assert "| 50 of 50, MAE 0.210 |" in row
@@ -68,7 +72,7 @@ def test_an_experiment_on_artificial_data_goes_on_where_it_was(tmp_path, capsys)
 def test_it_stops_in_time_and_says_so_by_its_exit_code(tmp_path):
     argv = ["et-2010", "--only", "linca-bars-noisy", "--output", str(tmp_path), "--max-time", "1 s"]
     assert main(Ranks(), argv) == STOPPED
-    assert not (tmp_path / "table.md").exists()
+    assert not (tmp_path / "table-only.md").exists()
 
 
 def test_digits_of_a_user_are_compared_with_classical_nmf(tmp_path):
@@ -78,8 +82,8 @@ def test_digits_of_a_user_are_compared_with_classical_nmf(tmp_path):
     np.save(tmp_path / "mine/digits.npy", np.einsum("nh,hij->nij", rng.random((60, 12)) < 0.2, strokes).clip(0, 1.0))
     argv = ["et-2010", "--only", "nmf-digits", "--data", str(tmp_path / "mine"), "--output", str(tmp_path / "here")]
     assert main(Ranks(), argv) == 0
-    table = (tmp_path / "here/table.md").read_text()
-    assert "% above" in table
+    table = (tmp_path / "here/table-only.md").read_text()
+    assert "% against NMF by squares" in table
     assert f"Data `digits`: from {tmp_path / 'mine/digits.npy'}" in table
     assert (tmp_path / "here/nmf-digits/report/report.html").exists()
 
@@ -87,6 +91,7 @@ def test_digits_of_a_user_are_compared_with_classical_nmf(tmp_path):
 def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path):
     rng = np.random.default_rng(1)
     (tmp_path / "mine/sound").mkdir(parents=True)
+    (tmp_path / "data").mkdir()
     np.save(tmp_path / "mine/grass.npy", rng.random((40, 50)))
     wavfile.write(tmp_path / "mine/sound/a.wav", 16000, rng.normal(0, 3000, 700).astype(np.int16))
     ranks = Ranks()
@@ -95,7 +100,7 @@ def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path):
     assert FileRows(sources["grass"]).points == 40000
     assert 400 < FileRows(sources["sound"]).points <= 501  # without what is silent at the ends
     argv = ["et-2010", "--only", "linca-sound", "--data", str(tmp_path / "mine"), "--output", str(tmp_path / "here")]
-    assert main(ranks, [*argv, "--max-time", "1 s"]) == STOPPED
+    assert main(ranks, argv) == 0
     job = tomllib.loads((tmp_path / "here/linca-sound/job.toml").read_text())
     assert job["data"]["points"] == FileRows(sources["sound"]).points
 
@@ -109,6 +114,20 @@ def test_mistakes_are_one_line(tmp_path):
     ):
         with pytest.raises(UserError, match=words):
             main(Ranks(), argv)
+
+
+def test_a_signal_between_two_experiments_is_heard(tmp_path, monkeypatch, capsys):
+    only = ["--only", "linca-bars-noisy", "linca-bars-clean", "--trials", "1"]
+
+    def signalled(*args):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)  # a thread hears it
+        return judge(*args)
+
+    monkeypatch.setattr(reproduce, "judge", signalled)
+    with signals_restored():
+        assert main(Ranks(), ["et-2010", *only, "--output", str(tmp_path)]) == STOPPED
+    assert "stopped by a signal before linca-bars-clean; the same command goes on" in capsys.readouterr().out
 
 
 def test_data_of_a_user_that_are_there_twice_are_refused(tmp_path):

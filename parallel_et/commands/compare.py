@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from parallel_et.commands import Parser
 from parallel_et.commands.infer import trained
 from parallel_et.comparison import LOSSES, STARTS, compare
+from parallel_et.data.stream import rows_of
+from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.shard import Shard
 from parallel_et.progress import Reporter
 from parallel_et.reporting.study import open_data
+from parallel_et.setup import fingerprint, size_up, survey
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -43,6 +47,10 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     ranks.limit_threads(job.run.threads)
     with ranks.together():
         source = open_data(job, int(run["N"]), len(params.W))
+        shard = Shard.of(source.points, size_up(job, source)[2], ranks.rank, ranks.size)
+        seen = survey(rows_of(source, shard, job.data.memory, job.run.threads), shard, source)
+    if fingerprint(seen, ranks) != run["data fingerprint"]:
+        raise UserError(f"{source.name}: expected the data that the run was trained on, found others of the same size")
     found = compare(ranks, params, job, source, args.starts, args.seed, report.say, args.loss)
     classical = found.classical
     rest = args.starts - classical.settled

@@ -51,7 +51,10 @@ def command_of(name: str, args: argparse.Namespace) -> str:
     for option, value in vars(args).items():
         if option not in PASSING and value is not None and value is not False:
             values = [] if value is True else value if isinstance(value, list) else [value]
-            words += [f"--{option.replace('_', '-')}", *(str(v).removesuffix(".0") for v in values)]
+            words += [
+                f"--{option.replace('_', '-')}",
+                *(str(v).removesuffix(".0") if isinstance(v, float) else str(v) for v in values),
+            ]
     return shlex.join(words)
 
 
@@ -112,5 +115,7 @@ def part_of(args: argparse.Namespace) -> Path:
 
 def refuse_taken(args: argparse.Namespace) -> None:
     """Do not begin what could not be written in the end."""
+    if Path(args.output).is_dir():
+        raise UserError(f"{args.output}: expected a file, found a directory")
     if not args.fresh and Path(args.output).exists() and not part_of(args).exists():
         raise UserError(f"{args.output}: expected a name that is not taken, found a file; --fresh writes it anew")

@@ -159,6 +159,8 @@ def open_output(
     """The file to write, or what there is of it; all ranks call this together."""
 
     def look() -> None:
+        if path.is_dir():
+            raise UserError(f"{path}: expected a file, found a directory")
         if fresh:
             discard(path)
         elif path.exists() and not path.with_name(path.name + ".part").exists():  # else it is being written anew

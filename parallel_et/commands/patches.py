@@ -57,11 +57,11 @@ def check(args: argparse.Namespace, parser: Parser) -> None:
     narrow, wide = args.dog or (1, 2)
     checks = (
         ("size", args.size > 0, "a positive number"),
-        ("count", args.count is None or args.count > 0, "a positive number"),
+        ("count", args.count is None or 0 < args.count < 2**48, "a positive number"),
         ("stride", args.stride is None or (args.stride > 0 and args.all), "a positive number, with --all"),
         ("seed", 0 <= args.seed < 2**63, "a number from 0 to 2^63 - 1"),
         ("clamp", args.clamp is None or 0 < args.clamp < 100, "a percentage between 0 and 100"),
-        ("dog", 0 < narrow < np.inf and 0 < wide < np.inf and narrow != wide, "two positive numbers"),
+        ("dog", 0 < narrow < np.inf and 0 < wide < np.inf and narrow != wide, "two different positive numbers"),
         ("zca", args.zca is None or 0 < args.zca < np.inf, "a positive number"),
         ("scale", -np.inf < low < high < np.inf, "a number and a larger one"),
     )

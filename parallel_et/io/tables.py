@@ -19,6 +19,8 @@ Rows = tuple[int, int]
 SHAPE = {"libver": ("v108", "v110"), "alignment_threshold": 1 << 16, "alignment_interval": 1 << 12}
 """Of a file to write: a format without marks of an unfinished writer, large tables at the start of a page."""
 
+PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
+"""Errors that are the place's and not ours."""
 ROOM = 1 << 17
 """Bytes that all but the tables may take."""
 
@@ -54,7 +56,7 @@ def place_for(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno not in PLACE:
             raise
         raise UserError(f"{path}: expected a place to write to, found {error.strerror}") from None
 

@@ -115,6 +115,9 @@ class Trials:
         for trial in trials:
             if trial.W.shape != shape:
                 raise UserError(f"{path}: expected fields of the shape {shape}, found {trial.W.shape}; {way_out}")
+        wanted = self.about.get("data state", "")
+        if (found := about.get("data state", wanted)) != wanted:
+            raise UserError(f"{path}: expected trials on data of {wanted}, found some on data of {found}; {way_out}")
 
     def begin(self) -> None:
         """Make the folder for trials to come, without what was left there by a job that died."""
