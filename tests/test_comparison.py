@@ -97,6 +97,9 @@ def test_the_command_prints_both_errors(tmp_path, capsys, monkeypatch):
     own, other = (float(said[i].split("error ")[1].split(",")[0]) for i in (1, 4))
     word = "above" if own > other else "below"
     assert said[5] == f"nmf is {abs(own / other - 1) * 100:.2f} % {word} classical NMF"
+    np.save("data.npy", 100 * np.load("data.npy"))
+    with pytest.raises(UserError, match=r"data.npy: expected the data that the run was trained on, found others"):
+        command.main(Ranks(), ["run"])
     np.save("data.npy", np.zeros((10, 8)))
     with pytest.raises(UserError, match=r"data.npy: expected the run's 200 points of 8 dimensions, found 10 of 8"):
         command.main(Ranks(), ["run"])

@@ -175,6 +175,7 @@ def test_patches_have_the_same_bits_on_any_number_of_ranks(monkeypatch, capsys, 
         with h5py.File(place / "alone.h5") as alone, h5py.File(place / "together.h5") as together:
             for name in ("patches", "zca/matrix", "zca/mean"):
                 assert alone[name][()].tobytes() == together[name][()].tobytes()
+            assert alone.attrs["steps"] == together.attrs["steps"]
         shutil.rmtree(place)
 
 

@@ -285,6 +285,19 @@ def test_trials_of_data_without_known_causes_are_ranked(tmp_path):
     assert refused.stderr.startswith(f"{FILE}: expected fields of the shape (5, 3), found (4, 3); use another")
 
 
+def test_trials_on_other_data_of_the_same_name_are_not_added(tmp_path):
+    rows = np.random.default_rng(1).normal(0, 3, (60, 4))
+    np.save(tmp_path / "data.npy", rows)
+    text = JOB.replace('"bars"\npoints = 300', '"data.npy"').replace("iterations = 60", "iterations = 3")
+    (tmp_path / "job.toml").write_text(text)
+    assert trials(None, "--count", 1, place=tmp_path).returncode == 0
+    np.save(tmp_path / "data.npy", 100 * rows)
+    done = trials(None, "--count", 2, place=tmp_path)
+    assert done.returncode == 2
+    assert "expected trials on data of " in done.stderr
+    assert trials(None, "--count", 2, "--fresh", place=tmp_path).returncode == 0
+
+
 def test_one_group_that_fails_ends_all(place):
     process = start(2, "job.toml", "--count", "2000", name="trials", cwd=place)
     parts = place / f"{FILE}.parts"

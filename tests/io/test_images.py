@@ -1,5 +1,8 @@
 """Image files of each kind."""
 
+import struct
+import zlib
+
 import h5py
 import numpy as np
 import pytest
@@ -20,6 +23,15 @@ STACK = RNG.normal(0, 1, (5, 30, 40))
 def only(path):
     (image,) = open_images(str(path))
     return grey(image)
+
+
+def test_sixteen_bits_a_colour_are_refused_and_not_cut_to_eight(tmp_path):
+    header = struct.pack(">IIBBBBB", 2, 1, 16, 2, 0, 0, 0)  # 2 x 1 pixels of 3 colours
+    chunks = {b"IHDR": header, b"IDAT": zlib.compress(b"\0" + bytes(12)), b"IEND": b""}
+    parts = [struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in chunks.items()]
+    (tmp_path / "deep.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+    with pytest.raises(UserError, match=r"deep.png: expected 8 bits a colour or 16 bits of grey, found 16 bits a col"):
+        open_images(str(tmp_path / "deep.png"))
 
 
 @pytest.mark.parametrize("ending", ["png", "tif", "TIFF"])
