@@ -70,6 +70,15 @@ ended_by_slurm() {
     fi
 }
 
+# Under srun MPICH names the memory that the ranks of a node share after job and step, and a job that is queued again has
+# the same numbers: what ranks that were killed left behind would be taken for its own, and it would hang or fail.
+sweep_nodes() {
+    local sweep='find /dev/shm -maxdepth 1 -name "mpich_*" -user "$(id -u)" -not -newermt "-5 seconds" 2>/dev/null |
+        while read -r file; do grep -qsF "$file" /proc/[0-9]*/maps || rm -f "$file"; done'
+    srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 bash -c "$sweep" ||
+        say "could not look for what is left of killed ranks in /dev/shm"
+}
+
 supervise() {
     local code ends run argument arguments=() child= ended= asked=
     if [[ ${1:-} != *.toml ]]; then
@@ -87,6 +96,7 @@ supervise() {
     for argument; do # only the first start is to start over
         [[ $argument == --fresh && ${SLURM_RESTART_COUNT:-0} -gt 0 ]] || arguments+=("$argument")
     done
+    [[ ${LAUNCH[0]} == srun ]] && sweep_nodes
     # In the background, because the shell takes a signal only while it waits.
     "${LAUNCH[@]}" "$PYTHON" -m parallel_et.train "${arguments[@]}" &
     child=$!

@@ -48,6 +48,8 @@ NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=16 Re
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun")
+# By way of UCX MPICH tells its address in lines that may be longer than the 1024 bytes that Slurm reads at once.
+NETWORK = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
 PATH = os.pathsep.join([str(Path(sys.executable).parent), SEARCH])
 
 
@@ -69,7 +71,7 @@ class Cluster:
         self.place = place
         unlike_ours = ("SLURM", "SBATCH", "SRUN", "OMP_NUM")
         kept = {key: value for key, value in CLEAN.items() if not key.startswith(unlike_ours)}
-        self.env = {**kept, "PATH": PATH, "SLURM_CONF": str(place / "slurm.conf"), "UCX_NET_DEVICES": "lo"}
+        self.env = {**kept, **NETWORK, "PATH": PATH, "SLURM_CONF": str(place / "slurm.conf")}
         self.daemons: list[subprocess.Popen] = []
 
     def start(self) -> None:
@@ -130,16 +132,7 @@ class Cluster:
 
     def freeze(self, job: str, run: Path, ranks: int, log: Path) -> None:
         """Wait until a job pauses after its first checkpoint; its ranks then sleep until Slurm or we wake them."""
-
-        def pauses() -> bool:
-            lost = log.exists() and "Fatal error in internal_Init_thread" in log.read_text()
-            if lost and self.field(job, "JobState") == "FAILED":
-                # the PMI-2 of Slurm and that of MPICH now and then misunderstand each other: not what is tested here
-                log.unlink()
-                self.ask("scontrol", "requeue", job)
-            return (log.parent / "here").exists()
-
-        self.wait(pauses, f"a checkpoint in {run}", 240, log, 0.02)
+        self.wait((log.parent / "here").exists, f"a checkpoint in {run}", 240, log, 0.02)
         pids = self.ranks(job)
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)

@@ -1,5 +1,6 @@
 """On a real Slurm of two nodes: whatever ends a job, the run goes on, and ends with the bits of one undisturbed."""
 
+import mmap
 import os
 import sys
 import threading
@@ -222,6 +223,24 @@ def test_a_single_rank_in_a_batch_script_is_no_mistake(cluster, place):
     state, code, said = cluster.end(cluster.submit(*WHOLE, "plain.sh", cwd=place), 60, place / "out.log")
     assert (state, code) == ("COMPLETED", 0), said
     assert "on 1 rank" in said
+
+
+def test_what_killed_ranks_left_in_shared_memory_is_removed_and_nothing_else(cluster, place):
+    left, used, young = (Path(f"/dev/shm/mpich_shm_{os.getpid()}_{name}") for name in ("left", "used", "young"))
+    try:
+        for path in (left, used, young):
+            path.write_bytes(bytes(4096))
+        os.utime(left, (0, 0))
+        os.utime(used, (0, 0))
+        with used.open("r+b") as file, mmap.mmap(file.fileno(), 0):
+            job = cluster.submit(*WHOLE, TRAIN, "job.toml", "--dry-run", cwd=place)
+            os.utime(young, (2**32, 2**32))  # never old enough, however long the job waits
+            state, code, said = cluster.end(job, 60, place / "out.log")
+        assert (state, code) == ("COMPLETED", 0), said
+        assert [path.exists() for path in (left, used, young)] == [False, True, True]
+    finally:
+        for path in (left, used, young):
+            path.unlink(missing_ok=True)
 
 
 def test_a_job_that_gets_nowhere_gives_up(cluster, stuck):
