@@ -18,7 +18,7 @@ SMALL = ("--points", 300, "--iterations", 6)
 
 def example(name, *args, ranks=None, cwd):
     start = ("-m", "mpi4py") if ranks else ()
-    done = launch(ranks, *start, EXAMPLES / name, *args, cwd=cwd, MPLBACKEND="agg", timeout=280)
+    done = launch(ranks, *start, EXAMPLES / name, *args, cwd=cwd, MPLBACKEND="agg")
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     return done.stdout

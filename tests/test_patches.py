@@ -238,7 +238,7 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
         (("images", "--count", "0"), "--count: expected a positive number, found 0"),
         (("images", "--count", "5", "--stride", "2"), "--stride: expected a positive number, with --all, found 2"),
         (("images", "--all", "--scale", "3", "3"), "--scale: expected a number and a larger one, found 3.0 3.0"),
-        (("images", "--all", "--dog", "1", "0"), "--dog: expected two positive numbers, found 1.0 0.0"),
+        (("images", "--all", "--dog", "1", "0"), "--dog: expected two different positive numbers, found 1.0 0.0"),
         (("images", "--all", "--zca", "0"), "--zca: expected a positive number, found 0.0"),
         (("images", "--all", "--output", "images/c.npy"), "images/c.npy: expected a name that is not taken"),
         (("images", "--all", "--output", "no/out.h5"), "no/out.h5.lock: expected a place to write to"),
