@@ -113,8 +113,9 @@ def linear(image: np.ndarray) -> np.ndarray:
 
 
 def save(path: Path, array: np.ndarray) -> None:
-    """Write a .npy file, as a whole or not at all."""
+    """Write a .npy file, as a whole or not at all; one that is there already keeps its time."""
     content = BytesIO()
     np.save(content, array)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, content.getvalue())
+    if not path.exists() or path.read_bytes() != content.getvalue():
+        write_whole(path, content.getvalue())

@@ -91,7 +91,8 @@ supervise() {
         exit 0
     fi
     check_progress
-    ends=$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$ends
+    ends=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && [[ -n $ends ]] && # else date would say that it was midnight
+        ends=$(date -d "$ends" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$ends
 
     for argument; do # only the first start is to start over
         [[ $argument == --fresh && ${SLURM_RESTART_COUNT:-0} -gt 0 ]] || arguments+=("$argument")

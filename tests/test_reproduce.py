@@ -13,7 +13,7 @@ from scipy.io import wavfile
 from parallel_et.commands import STOPPED, reproduce
 from parallel_et.commands.reproduce import JOBS, judge, main, own_data, prepare
 from parallel_et.errors import UserError
-from parallel_et.io.files import FileRows
+from parallel_et.io.files import FileRows, read_attributes
 from parallel_et.io.trials import Trial
 from parallel_et.job import read_job
 from parallel_et.parallel.ranks import Ranks
@@ -86,6 +86,19 @@ def test_digits_of_a_user_are_compared_with_classical_nmf(tmp_path):
     assert "% against NMF by squares" in table
     assert f"Data `digits`: from {tmp_path / 'mine/digits.npy'}" in table
     assert (tmp_path / "here/nmf-digits/report/report.html").exists()
+
+
+def test_data_of_a_user_and_those_that_ship_are_not_mixed_up(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    np.save(tmp_path / "mine/grass.npy", np.random.default_rng(1).random((40, 50)))
+    trained = []
+    monkeypatch.setattr(reproduce, "on_real_data", lambda *args: trained.append(args[4][0].partition("=")[2]))
+    argv = ["et-2010", "--only", "mca-grass", "--output", str(tmp_path / "here")]
+    for more in (["--data", str(tmp_path / "mine")], []):
+        assert main(Ranks(), [*argv, *more]) == STOPPED
+    own, shipped = (read_attributes(source.partition(":")[0])["images"] for source in trained)
+    assert "mine/grass.npy" in own
+    assert "mine/grass.npy" not in shipped
 
 
 def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path):

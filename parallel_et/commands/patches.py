@@ -22,7 +22,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "where it was interrupted. The steps that are asked for are taken in the order in which they are listed here.",
         "mpirun -n 4 python -m parallel_et.patches images/ --size 26 --count 500000 --clamp 2 --dog 1 3",
     )
-    images = f"files, folders or patterns; {' '.join(ENDINGS)}, or file.mat:VARIABLE; colours become luminance"
+    kinds = f"{' '.join(ENDINGS)}, or file.mat:VARIABLE"
+    images = f"files, folders or patterns; {kinds}; colours (a last axis of 3) become luminance"
     parser.add_argument("inputs", metavar="IMAGES", nargs="+", help=images)
     parser.add_argument("--output", metavar="FILE", default="patches.h5", help="patches.h5 by default")
     parser.add_argument("--size", metavar="PIXELS", type=int, default=26, help="side of a patch; 26 by default")

@@ -89,13 +89,15 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     say = Reporter(ranks.is_root, quiet=False).say
     folder = Path(args.output or f"runs/{args.paper}")
     stopping = Stopping(args.max_time)  # for what is not done by a command that watches itself
-    ranks.from_root(lambda: make_folder(folder / "data"))
+    ranks.from_root(lambda: make_folder(folder))
     limit = [] if args.max_time is None else ["--max-time", f"{args.max_time} s"]
     own = ranks.from_root(lambda: own_data(args.data))
     sources: dict[str, str] = {}
     for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):  # before hours of work
         say(f"data: {name}, {described(name, own)}")
-        sources[name] = prepare(name, folder / "data", own.get(name), ranks)
+        place = folder / ("own-data" if name in own else "data")  # apart, as one must not be taken for the other
+        ranks.from_root(partial(make_folder, place))
+        sources[name] = prepare(name, place, own.get(name), ranks)
     rows: list[Row] = []
     path = folder / ("table-only.md" if args.only else "table.md")
     for experiment in table["experiment"]:

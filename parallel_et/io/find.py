@@ -28,6 +28,9 @@ def find_files(
             found += matching
         else:
             raise UserError(f"{name}: expected a file, a folder or a pattern of files, found nothing there")
+    for name in found:
+        if name != name.encode(errors="replace").decode():
+            raise UserError(f"{name!a}: expected a name in UTF-8, which can be stored, found other bytes")
     return list(dict.fromkeys(found))
 
 

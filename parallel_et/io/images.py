@@ -32,6 +32,7 @@ def open_images(name: str) -> Sequence[np.ndarray]:
     """The images of a file as they are stored, each (height, width) or (height, width, 3 or 4).
 
     Files of arrays may hold a stack: .npy (images, height, width), .mat (height, width, images); TIFF several pages.
+    A last axis of 3 is always taken for colours, in .npy also one of 4.
     """
     try:
         images = _open(*_split(name))
@@ -65,10 +66,10 @@ def _open(path: str, variable: str) -> Sequence[np.ndarray]:
         return _pages(path)
     if kind == ".npy":
         table = np.load(path, mmap_mode="r", allow_pickle=False)
-        return list(table) if table.ndim == 3 and not _coloured(table) else [table]
+        return list(table) if table.ndim == 3 and table.shape[-1] not in (3, 4) else [table]
     if kind == ".mat":
         table = _variable(path, variable)
-        return list(table.transpose(2, 0, 1)) if table.ndim == 3 and not _coloured(table) else [table]
+        return list(table.transpose(2, 0, 1)) if table.ndim == 3 and table.shape[-1] != 3 else [table]
     if kind in RAW:
         expected, found = 2 * RAW_SHAPE[0] * RAW_SHAPE[1], Path(path).stat().st_size
         if found != expected:
@@ -80,16 +81,13 @@ def _open(path: str, variable: str) -> Sequence[np.ndarray]:
 def _pages(path: str) -> list[np.ndarray]:
     pages = []
     with Image.open(path, formats=["PNG", "JPEG", "TIFF"]) as image:
-        for page in range(getattr(image, "n_frames", 1)):
+        frames = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1  # not the previews of photographs
+        for page in range(frames):
             image.seek(page)
             if image.mode[0] not in "IF" and any(";16" in str(tile[3]) for tile in image.tile):  # Pillow drops 8
                 raise UserError(f"{path}: expected 8 bits a colour or 16 bits of grey, found 16 bits a colour")
             pages.append(np.asarray(image if image.mode in PLAIN else image.convert("RGB")))
     return pages
-
-
-def _coloured(table: np.ndarray) -> bool:
-    return table.shape[-1] in (3, 4)
 
 
 def _variable(path: str, name: str) -> np.ndarray:

@@ -25,7 +25,9 @@ SYNC = 5.0
 
 
 def discard(path: Path) -> None:
-    """Remove what an interrupted output to ``path`` has left."""
+    """Remove what an interrupted output to ``path`` has left; a whole one stays, unless its rows are in pieces."""
+    if path.with_name(f"{path.name}.parts").exists():
+        path.unlink(missing_ok=True)
     for end in (".part", ".part.new"):
         path.with_name(path.name + end).unlink(missing_ok=True)
     for end in (".parts", ".part.journal"):

@@ -1,5 +1,6 @@
 """Image files of each kind."""
 
+import os
 import struct
 import zlib
 
@@ -53,6 +54,28 @@ def test_a_jpeg_is_read_nearly(tmp_path):
     smooth = np.add.outer(np.arange(64), np.arange(64)).astype(np.uint8)
     Image.fromarray(smooth).save(tmp_path / "a.jpg", quality=95)
     assert np.abs(only(tmp_path / "a.jpg") - smooth).max() < 5
+
+
+def test_frames_of_a_photograph_are_previews_and_not_images(tmp_path):
+    photo, preview = (Image.fromarray(np.full(shape, 7, np.uint8)) for shape in ((200, 300), (40, 60)))
+    photo.save(tmp_path / "a.jpg", format="MPO", save_all=True, append_images=[preview])
+    photo.save(tmp_path / "b.png", save_all=True, append_images=[Image.fromarray(np.full((200, 300), 9, np.uint8))])
+    for name in ("a.jpg", "b.png"):
+        assert [image.shape for image in open_images(str(tmp_path / name))] == [(200, 300)]
+
+
+def test_a_matlab_stack_of_four_is_no_colour_with_alpha(tmp_path):
+    savemat(tmp_path / "a.mat", {"IMAGES": np.zeros((20, 30, 4))})
+    savemat(tmp_path / "b.mat", {"photo": np.zeros((20, 30, 3), np.uint8)})
+    assert [len(open_images(str(tmp_path / name))) for name in ("a.mat", "b.mat")] == [4, 1]
+
+
+def test_a_name_that_cannot_be_stored_is_refused(tmp_path):
+    name = os.fsencode(tmp_path) + b"/f\xfcr.png"
+    with open(name, "wb"):
+        pass
+    with pytest.raises(UserError, match=r"f\\udcfcr\.png': expected a name in UTF-8"):
+        find_images([str(tmp_path)])
 
 
 def test_a_float_tiff_and_one_of_several_pages(tmp_path):

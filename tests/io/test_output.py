@@ -311,6 +311,15 @@ def test_a_virtual_output_can_be_moved_with_its_folder_and_misses_a_piece(path, 
         Output(moved, tables(), Ranks(), way="virtual")
 
 
+def test_a_whole_output_goes_with_its_pieces_when_it_is_discarded(path):
+    for way, stays in (("direct", True), ("virtual", False)):
+        with Output(path, tables(), Ranks(), ABOUT, way) as out:
+            write(out, 0, ROWS)
+        output.discard(path)
+        assert path.exists() == stays
+        path.unlink(missing_ok=True)
+
+
 @every_way
 def test_more_than_2_gib_in_one_call(path, way):
     if shutil.disk_usage(path.parent).free < 6e9:
