@@ -146,7 +146,8 @@ class Trials:
 
     def done(self) -> int:
         """Number of trials that this job has added so far, by whatever rank."""
-        return sum(int(path.stem) not in self.rows for path in self.parts.glob("*.h5"))
+        with writing(self.parts):  # somebody may remove the folder just now
+            return sum(int(path.stem) not in self.rows for path in self.parts.glob("*.h5"))
 
     def collect(self, seeds: Iterable[int]) -> int:
         """Bring the trials of these seeds, and those of an interrupted job, into the one file; returns how many."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from parallel_et.posterior.states import Posterior
 
-ROOM = 1 << 24
+ROOM = 1 << 23
 """Bytes that a rank may always spend on posteriors, besides a fifth of its data."""
 
 
