@@ -68,10 +68,10 @@ def trials(ranks, *args, place):
     return launch(ranks, "-m", "parallel_et.trials", "job.toml", *args, cwd=place)
 
 
-def halted(*args, place):
-    """The command on two ranks, of which each waits after a trial for the file go."""
+def halted(*args, place, after="add"):
+    """The command on two ranks, of which each waits after a trial, or another step of it, for the file go."""
     looking = "import parallel_et.stopping as stopping\nstopping.LOOK = 0.0\n"  # for the file before each trial
-    pausing = paused(place, "io.trials", "Trials.add", looking)
+    pausing = paused(place, "io.trials", f"Trials.{after}", looking)
     return start(2, "job.toml", *args, name="trials", cwd=place, **pausing)
 
 
@@ -298,14 +298,31 @@ def test_trials_on_other_data_of_the_same_name_are_not_added(tmp_path):
     assert trials(None, "--count", 2, "--fresh", place=tmp_path).returncode == 0
 
 
-def test_one_group_that_fails_ends_all(place):
-    process = start(2, "job.toml", "--count", "2000", name="trials", cwd=place)
+@pytest.mark.parametrize("after", ["take", "add"])
+def test_one_group_that_fails_ends_all(place, after):
+    process = halted("--count", "12", place=place, after=after)
     parts = place / f"{FILE}.parts"
-    wait_for(lambda: list(parts.glob("*.h5")), process)
-    wait_for(lambda: shutil.rmtree(parts, ignore_errors=True) or not parts.exists(), process)
+    wait_for(lambda: (place / "here").exists(), process)
+    shutil.rmtree(parts)
+    (place / "go").touch()
     _, code, said = ended(process, place)
-    assert code == 2
+    assert code == 2, said
     assert "expected a place to write to, found No such file or directory" in said
+
+
+def test_trials_that_vanish_are_told_at_the_end_and_run_again(place, undisturbed):
+    process = halted("--count", "12", place=place)
+    parts = place / f"{FILE}.parts"
+    wait_for(lambda: len(list(parts.glob("*.h5"))) == 2, process)
+    gone = sorted(parts.glob("*.h5"))
+    for path in gone:
+        path.unlink()
+    (place / "go").touch()
+    _, code, said = ended(process, place)
+    assert code == 2, said
+    assert re.search(rf"{FILE}.parts/({gone[0].stem}|{gone[1].stem}).h5: expected an HDF5 file, found nothing", said)
+    assert trials(None, "--count", "12", place=place).returncode == 0
+    same(rows(place / FILE), undisturbed)
 
 
 def test_a_seed_that_only_one_group_would_reject_ends_all():

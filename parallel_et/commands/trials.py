@@ -129,7 +129,8 @@ def run(
     mine: list[int] = []
 
     def show() -> None:
-        done = args.count - len(todo) + trials.done()
+        added = max(len(mine), trials.done())  # shared file systems may list files late
+        done = args.count - len(todo) + added
         report.step(done, f"{done} of {args.count} trials")
 
     with ranks.together():

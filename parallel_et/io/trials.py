@@ -146,8 +146,9 @@ class Trials:
 
     def done(self) -> int:
         """Number of trials that this job has added so far, by whatever rank."""
-        with writing(self.parts):  # somebody may remove the folder just now
-            return sum(int(path.stem) not in self.rows for path in self.parts.glob("*.h5"))
+        with writing(self.parts):  # somebody may have removed the folder
+            names = (Path(name) for name in os.listdir(self.parts))
+            return sum(name.suffix == ".h5" and int(name.stem) not in self.rows for name in names)
 
     def collect(self, seeds: Iterable[int]) -> int:
         """Bring the trials of these seeds, and those of an interrupted job, into the one file; returns how many."""
@@ -155,7 +156,8 @@ class Trials:
         self.rows.update(added)
         if any(self.parts.glob("*.h5")):
             self._write(self.path, [self.rows[seed] for seed in sorted(self.rows)])
-        shutil.rmtree(self.parts)
+        with writing(self.parts):
+            shutil.rmtree(self.parts)
         return len(added)
 
     def _write(self, path: Path, trials: list[Trial]) -> None:
