@@ -150,7 +150,11 @@ class Album:
 
 def state_of(file: str) -> tuple[int, int]:
     """What tells a file, or that of ``file.mat:variable``, from another of its name."""
-    found = os.stat(file if os.path.exists(file) else file.rpartition(":")[0])
+    path = file if os.path.exists(file) else file.rpartition(":")[0]
+    try:
+        found = os.stat(path or file)
+    except OSError as error:
+        raise UserError(f"{file}: expected the file that was looked at, found {error.strerror}") from None
     return found.st_size, found.st_mtime_ns
 
 

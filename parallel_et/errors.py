@@ -1,5 +1,19 @@
 """What can go wrong by the user's hand."""
 
+import errno
+
+PLACE = (
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.ENOSPC, errno.EDQUOT),
+)
+"""Errors that are the place's and not ours."""
+
 
 class UserError(Exception):
     """The user's input is wrong: one line a mistake, exit code 2, nothing written."""
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that could neither be stored nor printed."""
+    if name != name.encode(errors="replace").decode():
+        raise UserError(f"{name!a}: expected a name in UTF-8, which can be stored, found other bytes")

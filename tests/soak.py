@@ -91,7 +91,7 @@ def soak(place: Path, iterations: int, kills: int, seed: int) -> bool:
             time.sleep(0.005)
         if rng.random() < 0.4:  # while the root writes a checkpoint
             victim = 0
-            while not parts(place) - left and newest(place) < target + iterations // 10:
+            while not parts(place) - left and newest(place) < target + iterations // 10 and process.poll() is None:
                 pass
         else:
             time.sleep(rng.random() * 0.3)

@@ -1,12 +1,13 @@
 """One rank's trouble ends the whole job within seconds, with one message and the right exit code."""
 
 import os
+import re
 import signal
 
 import h5py
 import numpy as np
 import pytest
-from launch import ended, ranks_of, start, train, wait_for
+from launch import call, ended, ranks_of, start, train, wait_for
 
 JOB = """
 [model]
@@ -76,6 +77,34 @@ def test_bad_data_on_one_rank_is_reported_once_with_its_row(place, row, value):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stderr == f"data.h5:/rows: row {row}: expected numbers below 1e+100, found {value} in column 4\n"
+    assert not (place / "runs").exists()
+
+
+@pytest.mark.parametrize("part", [b"HEAP", b"TREE"])
+def test_a_data_file_that_is_damaged_inside_ends_all_with_one_line(place, part):
+    (place / "data.h5").write_bytes((place / "data.h5").read_bytes().replace(part, b"HOLE"))
+    for done in (train(2, "job.toml", cwd=place), call("train", "job.toml", cwd=place)):
+        assert done.returncode == 2
+        assert done.stderr.startswith("data.h5: expected a sound HDF5 file, found damage (")
+        assert done.stderr.count("\n") == 1
+
+
+def test_names_that_no_file_can_have_end_all_with_one_line(place):
+    long = "a" * 300
+    options = ("job.toml", "--output", long)
+    tries = [train(2, *options, cwd=place), call("train", *options, cwd=place), call("trials", *options, cwd=place)]
+    tries += [call("report", long, cwd=place), call("patches", long, "--all", cwd=place)]
+    for done in tries:
+        assert done.returncode == 2, done.stderr
+        assert re.fullmatch(rf".*{long}.*: expected .*, found .*\n", done.stderr)
+
+
+def test_a_name_that_cannot_be_stored_is_refused_before_any_work(place):
+    name = os.fsdecode(b"b\xff.toml")
+    (place / "job.toml").rename(place / name)
+    done = train(2, name, cwd=place)
+    assert done.returncode == 2
+    assert done.stderr == "'b\\udcff.toml': expected a name in UTF-8, which can be stored, found other bytes\n"
     assert not (place / "runs").exists()
 
 

@@ -2,13 +2,12 @@
 
 import os
 import signal
-import subprocess
 
 import brute
 import h5py
 import numpy as np
 import pytest
-from launch import CLEAN, command, ended, ranks_of, wait_for
+from launch import ended, paused, ranks_of, start, wait_for
 
 from parallel_et import fit
 from parallel_et.commands import generate, infer
@@ -137,21 +136,16 @@ def test_a_run_that_still_goes_on_and_whose_data_are_gone_is_drawn_from_all_the_
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGUSR1"])
 def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(runs, tmp_path, capsys, how):
     call = (runs / "mca", "--points", 60_001, "--output")
-    (tmp_path / "sitecustomize.py").write_text(  # small pieces, safe at once, so that there is something to interrupt
+    small = (  # pieces, safe at once, so that there is something to interrupt
         "import parallel_et.io.output, parallel_et.commands.generate\n"
         "parallel_et.io.output.SYNC, parallel_et.commands.generate.PIECE = 0.0, 1\n"
     )
-    process = subprocess.Popen(
-        command(3, "-m", "parallel_et.generate", *call, "torn.h5"),
-        cwd=tmp_path,
-        env={**CLEAN, "PYTHONPATH": str(tmp_path)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    pausing = paused(tmp_path, "io.output", "Output.write", small)
+    process = start(3, *call, "torn.h5", name="generate", cwd=tmp_path, **pausing)
     journal = tmp_path / "torn.h5.part.journal"
-    wait_for(lambda: sum(len(p.read_text()) for p in journal.glob("*.rows")) > 30, process, pause=0.001)
+    wait_for(lambda: sum(len(p.read_text()) > 0 for p in journal.glob("*.rows")) == 3, process)
     os.kill(ranks_of(tmp_path)[1], signal.Signals[how])
+    (tmp_path / "go").touch()
     _, code, said = ended(process, tmp_path)
     assert not (tmp_path / "torn.h5").exists()
     if how == "SIGUSR1":

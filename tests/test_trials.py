@@ -298,12 +298,27 @@ def test_trials_on_other_data_of_the_same_name_are_not_added(tmp_path):
     assert trials(None, "--count", 2, "--fresh", place=tmp_path).returncode == 0
 
 
+def test_a_trial_that_somebody_else_has_taken_is_told_at_the_end_and_run_by_the_next(place, undisturbed):
+    process = halted("--count", "12", place=place)
+    parts = place / f"{FILE}.parts"
+    wait_for(lambda: len(list(parts.glob("*.h5"))) == 2, process)
+    last = undisturbed["seed"][-1]
+    (parts / f"{last}.taken").touch()
+    (parts / "note.h5").touch()
+    (place / "go").touch()
+    _, code, said = ended(process, place)
+    assert code == 2, said
+    assert f"{FILE}: expected 12 trials, found none of seed {last}; the same command runs it\n" in said
+    assert trials(None, "--count", "12", place=place).returncode == 0
+    same(rows(place / FILE), undisturbed)
+
+
 @pytest.mark.parametrize("after", ["take", "add"])
 def test_one_group_that_fails_ends_all(place, after):
     process = halted("--count", "12", place=place, after=after)
     parts = place / f"{FILE}.parts"
-    wait_for(lambda: (place / "here").exists(), process)
-    shutil.rmtree(parts)
+    wait_for((place / "here").exists, process)
+    wait_for(lambda: shutil.rmtree(parts, ignore_errors=True) or not parts.exists(), process)
     (place / "go").touch()
     _, code, said = ended(process, place)
     assert code == 2, said

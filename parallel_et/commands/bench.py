@@ -4,6 +4,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         if name not in known:
             parser.error(f"expected {', '.join(known)}, found {name}")
     for name in ("seconds", "scale", "threads", "temperature", "latency", "bandwidth", "megabytes"):
-        if getattr(args, name) is not None and getattr(args, name) <= 0:
-            parser.error(f"--{name} must be above 0")
+        if (value := getattr(args, name)) is not None and not 0 < value < inf:
+            parser.error(f"--{name}: expected a number above 0, found {value}")
     return args
 
 

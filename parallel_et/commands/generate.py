@@ -47,7 +47,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_max_time()
     args = parser.parse_args(argv)
     for option, good, expected in (
-        ("points", args.points > 0, "a positive number"),
+        ("points", 0 < args.points < 2**48, "a positive number"),
         ("seed", 0 <= args.seed < 2**63, "a number from 0 to 2^63 - 1"),
         ("sigma", args.sigma is None or 0 <= args.sigma < np.inf, "a number of 0 or more"),
     ):

@@ -13,6 +13,8 @@ from parallel_et.io.images import ENDINGS, find_images
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.preparation import WHITEN_F0, Steps
 
+SINGLE = float(np.finfo(np.float32).max)
+
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The command line."""
@@ -62,9 +64,9 @@ def check(args: argparse.Namespace, parser: Parser) -> None:
         ("stride", args.stride is None or (args.stride > 0 and args.all), "a positive number, with --all"),
         ("seed", 0 <= args.seed < 2**63, "a number from 0 to 2^63 - 1"),
         ("clamp", args.clamp is None or 0 < args.clamp < 100, "a percentage between 0 and 100"),
-        ("dog", 0 < narrow < np.inf and 0 < wide < np.inf and narrow != wide, "two different positive numbers"),
+        ("dog", 0 < narrow < 1e4 and 0 < wide < 1e4 and narrow != wide, "two different positive numbers below 10000"),
         ("zca", args.zca is None or 0 < args.zca < np.inf, "a positive number"),
-        ("scale", -np.inf < low < high < np.inf, "a number and a larger one"),
+        ("scale", -SINGLE <= low < high <= SINGLE, "a number and a larger one"),
     )
     refuse_bad(parser, args, checks)
 

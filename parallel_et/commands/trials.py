@@ -76,6 +76,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
             again = "the same command" + (" without --fresh" if args.fresh else "")
             report.say(f"stopped by {wish.words()} after {done} of {args.count} trials; {again} goes on")
             return STOPPED
+        ranks.from_root(lambda: check_complete(seeds, trials))
     finally:
         trials.release()
     if ranks.is_root:
@@ -95,6 +96,14 @@ def check_best(args: argparse.Namespace, job: Job) -> None:
         raise UserError(f"{args.job}: model.learn: expected sigma in it for --best sigma, found {job.model.learn}")
     if args.of is not None and "W" not in open_source(job).truth():
         raise UserError(f"--of: expected a generator that knows its causes, found {job.data.source}")
+
+
+def check_complete(seeds: Sequence[int], trials: Trials) -> None:
+    """Refuse to count trials of which some are missing: somebody else had taken them."""
+    if missing := [seed for seed in seeds if seed not in trials.rows]:
+        raise UserError(
+            f"{trials.path}: expected {len(seeds)} trials, found none of seed {missing[0]}; the same command runs it"
+        )
 
 
 def begin(args: argparse.Namespace, job: Job, seeds: Sequence[int], trials: Trials, report: Reporter) -> list[int]:

@@ -69,10 +69,10 @@ class Streamed:
         with self._lock:
             if number == self._ahead or number not in self._chunks:  # the pass has come to another chunk
                 before, self._ahead = (number - 1) % self._count, (number + 1) % self._count
-                kept = {n: chunk for n, chunk in self._chunks.items() if n < self._lasting or n == before}
-                for wanted in (number, self._ahead):
-                    kept[wanted] = self._chunks.get(wanted) or self._reader.submit(self._read, wanted)
-                self._chunks = kept
+                wanted = (before, number, self._ahead)
+                self._chunks = {n: chunk for n, chunk in self._chunks.items() if n < self._lasting or n in wanted}
+                for n in wanted[1:]:  # only now is there room for more
+                    self._chunks[n] = self._chunks.get(n) or self._reader.submit(self._read, n)
             chunk = self._chunks[number]
         return chunk.result()
 

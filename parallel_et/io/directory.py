@@ -110,12 +110,16 @@ class RunDirectory:
 
     def latest(self) -> tuple[Result, str]:
         """The result, or else what the newest sound checkpoint has, and its name; nothing is touched."""
-        if self.finished:
-            return load(self.result), self.result.name
-        for path in self.checkpoints.names():
-            with suppress(OSError, ValueError):
-                return read(path), path.name
-        raise UserError(f"{self.path}: expected a run with a result or a checkpoint, found none")
+        names: list[Path] = []
+        while True:
+            if self.finished:
+                return load(self.result), self.result.name
+            before, names = names, self.checkpoints.names()
+            for path in names:
+                with suppress(OSError, ValueError):
+                    return read(path), path.name
+            if names == before:  # else those of a run at work made place for others
+                raise UserError(f"{self.path}: expected a run with a result or a checkpoint, found none")
 
     def at_work(self, say: Callable[[str], None]) -> str | None:
         """Who works on the run just now, if somebody does; nothing is touched."""

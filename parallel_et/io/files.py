@@ -18,14 +18,20 @@ CHUNK = 256
 """Rows that are compressed together: whole rows, and few, as all are needed to read one."""
 
 
-def open_hdf5(path: str) -> h5py.File:
-    """An HDF5 file to read from, or the line that says why not."""
+@contextmanager
+def open_hdf5(path: str) -> Iterator[h5py.File]:
+    """An HDF5 file to read from; one that is missing, damaged or something else is told in one line."""
     if not Path(path).is_file():
         raise UserError(f"{path}: expected an HDF5 file, found nothing there")
     try:
-        return h5py.File(path, "r")
+        file = h5py.File(path, "r")
     except OSError as error:
         raise UserError(f"{path}: expected an HDF5 file, found something else ({error})") from None
+    try:
+        with file:
+            yield file
+    except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:  # what h5py says has no common kind
+        raise UserError(f"{path}: expected a sound HDF5 file, found damage ({error})") from None
 
 
 def dataset_of(file: h5py.File, path: str, name: str) -> h5py.Dataset:
@@ -91,19 +97,24 @@ class FileRows(Source):
         yield ArrayRows(table, self.name)
 
     def read(self, first: int, last: int) -> np.ndarray:
-        try:
+        with self._reading(first, last):
             self._check()
             rows = self._read(first, last)
             self._check()
+        return rows
+
+    @contextmanager
+    def _reading(self, first: int, last: int) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise UserError(
                 f"{self.name}: rows {first} to {last - 1}: expected numbers, found damage ({error})"
             ) from None
-        return rows
 
     def _read(self, first: int, last: int) -> np.ndarray:
         if self._place is None:
-            with self._open() as table:
+            with self._open() as table, self._reading(first, last):
                 return table.read(first, last)
         rows = new_table(last - first, self.dims, self.dtype)
         read_plain(self.path, self._place + first * self.dims * self._stored.itemsize, self._stored, rows, self.dims)

@@ -4,7 +4,7 @@ import glob
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from parallel_et.errors import UserError
+from parallel_et.errors import UserError, check_name
 
 
 def find_files(
@@ -29,8 +29,7 @@ def find_files(
         else:
             raise UserError(f"{name}: expected a file, a folder or a pattern of files, found nothing there")
     for name in found:
-        if name != name.encode(errors="replace").decode():
-            raise UserError(f"{name!a}: expected a name in UTF-8, which can be stored, found other bytes")
+        check_name(name)
     return list(dict.fromkeys(found))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.io import loadmat
 
 from parallel_et.errors import UserError
 from parallel_et.io.find import ending, find_files
+from parallel_et.io.plain import place_of, read_plain
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 RAW = (".iml", ".imc")
@@ -21,6 +23,24 @@ LUMINANCE = (0.299, 0.587, 0.114)
 PLAIN = ("L", "I", "F", "I;16", "I;16B", "I;16L", "RGB")
 """Modes of Pillow whose numbers are the grey values or red, green and blue."""
 Image.MAX_IMAGE_PIXELS = None  # large images are wanted here
+
+
+class Stack(Sequence[np.ndarray]):
+    """Images of the shape (images, height, width) from a byte of a file on, each read when it is asked for."""
+
+    def __init__(self, path: str, place: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
+        self._path, self._place, self._shape, self._dtype = path, place, shape, dtype
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def __getitem__(self, number: Any) -> Any:
+        if number >= len(self):
+            raise IndexError(number)
+        pixels = self._shape[1] * self._shape[2]
+        image = np.empty((1, pixels), self._dtype)
+        read_plain(self._path, self._place + number * image.nbytes, self._dtype, image, pixels)
+        return image.reshape(self._shape[1:])
 
 
 def find_images(names: Sequence[str]) -> list[str]:
@@ -36,12 +56,13 @@ def open_images(name: str) -> Sequence[np.ndarray]:
     """
     try:
         images = _open(*_split(name))
+        samples = images if isinstance(images, list) else [images[0]]  # those of a stack differ in their numbers alone
     except (UserError, MemoryError):
         raise
     except Exception as error:  # what a library says of a damaged file has no common kind
         why = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"{name}: expected an image, found what cannot be read ({why})") from None
-    for image in images:
+    for image in samples:
         if image.ndim not in (2, 3) or image.dtype.kind not in "fiub":
             raise UserError(f"{name}: expected images of numbers, found the shape {image.shape} of {image.dtype}")
     return images
@@ -66,7 +87,10 @@ def _open(path: str, variable: str) -> Sequence[np.ndarray]:
         return _pages(path)
     if kind == ".npy":
         table = np.load(path, mmap_mode="r", allow_pickle=False)
-        return list(table) if table.ndim == 3 and table.shape[-1] not in (3, 4) else [table]
+        if table.ndim != 3 or table.shape[-1] in (3, 4):
+            return [np.load(path)]
+        place = place_of(table)
+        return list(np.load(path)) if place is None else Stack(path, place, table.shape, table.dtype)
     if kind == ".mat":
         table = _variable(path, variable)
         return list(table.transpose(2, 0, 1)) if table.ndim == 3 and table.shape[-1] != 3 else [table]

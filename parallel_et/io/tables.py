@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p
 
-from parallel_et.errors import UserError
+from parallel_et.errors import PLACE, UserError
 from parallel_et.io.files import dataset_of, open_hdf5
 
 Rows = tuple[int, int]
@@ -19,8 +19,6 @@ Rows = tuple[int, int]
 SHAPE = {"libver": ("v108", "v110"), "alignment_threshold": 1 << 16, "alignment_interval": 1 << 12}
 """Of a file to write: a format without marks of an unfinished writer, large tables at the start of a page."""
 
-PLACE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
-"""Errors that are the place's and not ours."""
 ROOM = 1 << 17
 """Bytes that all but the tables may take."""
 

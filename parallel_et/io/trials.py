@@ -95,7 +95,7 @@ class Trials:
     def look(self, shape: tuple[int, int]) -> None:
         """Read the trials that are there, of fields W of this shape; those of another job are refused."""
         found = [self.path] if self.path.exists() else []
-        for path in [*found, *sorted(self.parts.glob("*.h5"))]:
+        for path in [*found, *(sorted(self._stored()) if self.parts.exists() else ())]:
             try:
                 about, trials = read_trials(path)
             except UserError as error:
@@ -147,18 +147,22 @@ class Trials:
     def done(self) -> int:
         """Number of trials that this job has added so far, by whatever rank."""
         with writing(self.parts):  # somebody may have removed the folder
-            names = (Path(name) for name in os.listdir(self.parts))
-            return sum(name.suffix == ".h5" and int(name.stem) not in self.rows for name in names)
+            return sum(int(path.stem) not in self.rows for path in self._stored())
 
     def collect(self, seeds: Iterable[int]) -> int:
         """Bring the trials of these seeds, and those of an interrupted job, into the one file; returns how many."""
         added = {seed: read_trials(self.parts / f"{seed}.h5")[1][0] for seed in seeds}
         self.rows.update(added)
-        if any(self.parts.glob("*.h5")):
-            self._write(self.path, [self.rows[seed] for seed in sorted(self.rows)])
         with writing(self.parts):
+            if self._stored():
+                self._write(self.path, [self.rows[seed] for seed in sorted(self.rows)])
             shutil.rmtree(self.parts)
         return len(added)
+
+    def _stored(self) -> list[Path]:
+        """The trials that are done, a file each."""
+        paths = (self.parts / name for name in os.listdir(self.parts))
+        return [path for path in paths if path.suffix == ".h5" and path.stem.isdecimal()]
 
     def _write(self, path: Path, trials: list[Trial]) -> None:
         columns = {field.name: np.array([getattr(trial, field.name) for trial in trials]) for field in fields(Trial)}
@@ -182,6 +186,6 @@ def read_trials(path: Path) -> tuple[dict[str, Any], list[Trial]]:
             about, columns = dict(file.attrs), [file[field.name][()] for field in fields(Trial)]
             rows = zip(*(column if column.ndim > 1 else column.tolist() for column in columns), strict=True)
             trials = [Trial(*row) for row in rows]
-        except (OSError, KeyError, ValueError, RuntimeError) as error:
+        except (KeyError, ValueError) as error:
             raise UserError(f"{path}: expected a file of trials, found something else ({error})") from None
     return about, trials

@@ -38,7 +38,7 @@ def read_recording(name: str, npy_rate: int | None = None) -> Recording:
     if kind == ".npy" and npy_rate is None:
         raise UserError(f"{name}: expected --npy-rate to tell its sampling rate, found none")
     try:
-        rate, stored = _read_wave(name) if kind in WAVES else (npy_rate or 0, np.load(name, allow_pickle=False))
+        rate, stored = _read_wave(name) if kind in WAVES else (npy_rate or 0, np.asarray(np.load(name)))
     except MemoryError:
         raise
     except Exception as error:  # what the libraries say of a damaged file has no common kind

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import h5py
 import numpy as np
 
+from parallel_et.errors import UserError
 from parallel_et.io.tables import Rows, Table, create, create_virtual, offsets, place_for
 from parallel_et.io.whole import make_durable
 from parallel_et.parallel.ranks import Ranks
@@ -209,5 +210,5 @@ def _try_shared(ranks: Ranks, folder: Path) -> str:
         path.unlink()
     first = ranks.of_root(found[0] if found else "")
     if first in (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT)):  # no other way would help
-        raise OSError(errno.ENOSPC, first, str(folder))
+        raise UserError(f"{folder}: expected a place to write to, found {first}")
     return first

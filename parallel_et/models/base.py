@@ -40,12 +40,16 @@ class Init(Section):
     )
 
 
+SMALLEST = 1e-50
+"""Least standard deviation of the noise."""
+
+
 class ModelOptions(Section):
     """The keys of [model] that all models have."""
 
     name: str = Field(description="which model")
     causes: int = Field(ge=1, le=1_000_000, description="number of hidden causes, H")
-    sigma: float = Field(1.0, ge=1e-50, le=1e50, description="standard deviation of the noise, or where it begins")
+    sigma: float = Field(1.0, ge=SMALLEST, le=1e50, description="standard deviation of the noise, or where it begins")
     pi: float = Field(0.1, gt=0, lt=1, description="probability that a cause is active, or where it begins")
     learn: list[Literal["W", "sigma", "pi"]] = Field(["W"], description="the parameters to learn")
     init: Init = Init()
@@ -263,8 +267,8 @@ class GaussModel(Model):
         return replace(params, sigma=np.array(max(sigma, self.sigma_floor(summary))))
 
     def sigma_floor(self, summary: Summary) -> float:
-        """Below this the squared errors are rounding errors of |y|^2."""
-        return 1e-6 * np.sqrt(self.D) * summary.largest or 1e-6
+        """Below this the squared errors are rounding errors of |y|^2, or 1 / sigma^2 is no number."""
+        return max(SMALLEST, 1e-6 * np.sqrt(self.D) * summary.largest or 1e-6)
 
 
 def activity(pi: float, causes: int, gamma: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from parallel_et.errors import UserError
+from parallel_et.errors import PLACE, UserError, check_name
 
 try:
     from mpi4py import MPI
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 PLACES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 """Where launchers tell a process how many ranks there are and which it is, the innermost launcher first."""
+
+EVERYBODY = "all ranks have this error"
 
 T = TypeVar("T")
 P = TypeVar("P", bound="DataclassInstance")
@@ -79,6 +81,7 @@ class Ranks:
             try:
                 value = make()
             except (UserError, OSError, SystemExit) as reason:
+                reason.add_note(EVERYBODY)
                 error = reason
         if self.size > 1:
             value, error = self.comm.bcast((value, error), 0)
@@ -135,6 +138,7 @@ class Ranks:
             self.comm.Allreduce(MPI.IN_PLACE, first, MPI.MIN)
             error = self.comm.bcast(error, int(first)) if first < self.size else None
         if error is not None:
+            error.add_note(EVERYBODY)
             raise error
 
     def import_in_turn(self, name: str) -> ModuleType:
@@ -194,25 +198,39 @@ def check_start(size: int) -> None:
     sys.exit(2)
 
 
+def mistake(error: BaseException, ranks: Ranks) -> str:
+    """The line that tells of an error that all ranks have and that is not ours; nothing if it is another."""
+    if isinstance(error, UserError):
+        return str(error)
+    everybody = ranks.size == 1 or EVERYBODY in getattr(error, "__notes__", ())
+    if isinstance(error, OSError) and error.errno in PLACE and error.filename and everybody:
+        return f"{error.filename}: expected a file or folder that can be used, found {error.strerror}"
+    return ""
+
+
 def run_command(name: str, argv: Sequence[str] | None = None) -> NoReturn:
     """Run ``main(ranks, argv)`` of ``parallel_et.commands.<name>`` on all ranks and leave with its exit code.
 
-    A UserError, which all ranks have by then, is printed by the root: exit code 2. Any other exception ends the
-    whole job at once with the message of the rank that failed; without this the other ranks would wait for ever.
+    A UserError, which all ranks have by then, is printed by the root: exit code 2. So is a file or folder of which the
+    system says that it cannot be used, if all ranks have heard so. Any other exception ends the whole job at once with
+    the message of the rank that failed; without this the other ranks would wait for ever.
     """
     ranks = Ranks()
     check_start(ranks.size)
+    argv = sys.argv[1:] if argv is None else argv
     try:
+        for word in argv:
+            check_name(word)
         command = ranks.import_in_turn(f"parallel_et.commands.{name}")
-        code = command.main(ranks, sys.argv[1:] if argv is None else argv)
+        code = command.main(ranks, argv)
         ranks.meet()  # launchers may end those that stay long after the first has left
-    except UserError as mistake:
-        if ranks.is_root:
-            print(mistake, file=sys.stderr, flush=True)
-        code = 2
     except SystemExit:  # all ranks leave together, as after --help
         raise
     except BaseException as error:
+        if line := mistake(error, ranks):
+            if ranks.is_root:
+                print(line, file=sys.stderr, flush=True)
+            sys.exit(2)
         time.sleep(ranks.rank / ranks.size)  # if all fail alike, the first to speak ends the others
         code, text = 1, "".join(traceback.format_exception(error))
         text += f"rank {ranks.rank} of {ranks.size} failed: {error!r}"

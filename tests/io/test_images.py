@@ -85,9 +85,18 @@ def test_a_float_tiff_and_one_of_several_pages(tmp_path):
 
 
 def test_arrays_of_numpy_alone_in_colour_and_in_a_stack(tmp_path):
-    for values, expected in ((WORDS, [WORDS]), (COLOURS, [LUMA]), (STACK, STACK)):
+    columns_first = np.asfortranarray(STACK)
+    for values, expected in ((WORDS, [WORDS]), (COLOURS, [LUMA]), (STACK, STACK), (columns_first, STACK)):
         np.save(tmp_path / "a.npy", values)
         np.testing.assert_allclose([grey(i) for i in open_images(str(tmp_path / "a.npy"))], expected, rtol=1e-14)
+
+
+def test_a_stack_that_becomes_shorter_is_told_in_one_line(tmp_path):
+    np.save(tmp_path / "a.npy", STACK)
+    images = open_images(str(tmp_path / "a.npy"))
+    os.truncate(tmp_path / "a.npy", 200)
+    with pytest.raises(UserError, match=r"a\.npy: expected \d+ bytes more, found the end of the file"):
+        images[len(images) - 1]
 
 
 @pytest.mark.parametrize("version", ["5", "7.3"])

@@ -65,10 +65,12 @@ def test_bad_files_get_one_line(tmp_path):
     (tmp_path / "text.wav").write_text("hello")
     (tmp_path / "none.wav").write_bytes(b"")
     np.save(tmp_path / "cube.npy", np.ones((2, 2, 2)))
+    np.savez(tmp_path / "many.npz", VALUES)
+    (tmp_path / "many.npz").rename(tmp_path / "many.npy")
     (tmp_path / "song.mp3").write_bytes(bytes(100))
-    for name in ("torn.wav", "packed.wav", "empty.wav", "text.wav", "none.wav", "cube.npy", "song.mp3"):
+    for name in ("torn.wav", "packed.wav", "empty.wav", "text.wav", "none.wav", "cube.npy", "many.npy", "song.mp3"):
         with pytest.raises(UserError, match=f"{name}: expected .*, found ") as caught:
             read_recording(str(tmp_path / name), 8000)
         assert "\n" not in str(caught.value)
-    names = ["cube.npy", "empty.wav", "none.wav", "packed.wav", "text.wav", "torn.wav"]
+    names = ["cube.npy", "empty.wav", "many.npy", "none.wav", "packed.wav", "text.wav", "torn.wav"]
     assert find_recordings([str(tmp_path)]) == [f"{tmp_path}/{name}" for name in names]

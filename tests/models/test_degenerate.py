@@ -61,6 +61,16 @@ def test_sigma_stops_at_its_floor_where_the_model_explains_everything(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_the_squares_of_tiny_data_may_vanish(name):
+    Y = 1e-200 * np.random.default_rng(6).random((50, 4))
+    problem, params = problem_of(job_table({"name": name, "causes": 3}, ET), Y)
+    for _ in range(5):
+        params, info = iterate(problem, Ranks(), params, knobs(50))
+        assert np.isfinite(info.free_energy)
+    assert float(params.sigma) == 1e-50
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_without_points_in_the_cut_nothing_changes(name):
     params = random_params(name, 6, 4, seed=6)
     Y = random_data(name, 50, params, seed=7)

@@ -10,6 +10,9 @@ import pytest
 from launch import call, ended, hooked, learned, ranks_of, start, train, wait_for
 from restarts import checkpoints
 
+from parallel_et.io.checkpoints import read
+from parallel_et.io.directory import RunDirectory
+
 
 def damage(path, how):
     content = bytearray(path.read_bytes())
@@ -62,8 +65,29 @@ def test_a_run_without_its_result_writes_it_from_the_last_checkpoint(torn, ends_
     assert "goes on from 000300.h5, after 300 iterations" in done.stdout
 
 
-def test_a_damaged_result_is_written_again_from_the_checkpoint(torn, undisturbed, ends_the_same):
-    (torn / "runs/job/result.h5").write_bytes((undisturbed / "runs/job/result.h5").read_bytes()[:3000])
+def test_checkpoints_that_make_place_for_others_while_they_are_looked_for_are_no_loss(torn, monkeypatch):
+    begun = []
+
+    def late(path):
+        if not begun:
+            begun.append(path.name)
+            for there in path.parent.glob("*.h5"):  # as a run at work would
+                there.rename(there.with_name(f"{int(there.stem) + 1000:06d}.h5"))
+        return read(path)
+
+    monkeypatch.setattr("parallel_et.io.directory.read", late)
+    _, name = RunDirectory(str(torn / "runs/job")).latest()
+    assert (begun, name) == (["000300.h5"], "001300.h5")
+
+
+@pytest.mark.parametrize("how", ["cut off", "inside"])
+def test_a_damaged_result_is_written_again_from_the_checkpoint(torn, undisturbed, ends_the_same, how):
+    result = torn / "runs/job/result.h5"
+    shutil.copy(undisturbed / "runs/job/result.h5", result)
+    if how == "inside":  # so that HDF5 opens it
+        result.write_bytes(result.read_bytes().replace(b"HEAP", b"HOLE"))
+    else:
+        damage(result, how)
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
     assert "it is passed over and kept as result.h5.unusable" in done.stdout

@@ -48,6 +48,18 @@ def test_a_disk_that_turns_read_only_costs_no_work_that_was_saved(place, disk):
     assert "goes on from 000040.h5" in done.stdout
 
 
+def test_points_for_which_there_is_no_room_are_refused_with_one_line(undisturbed, disk):
+    filler = disk / "filler"
+    for pages in range(4):
+        filler.write_bytes(bytes((8 << 20) - 4096 * pages))
+        done = call("generate", undisturbed / "runs/job", "--points", 300, "--output", disk / "drawn.h5")
+        filler.unlink()
+        assert done.returncode == 2
+        assert done.stderr.endswith(": expected a place to write to, found No space left on device\n")
+        assert done.stderr.count("\n") == 1
+        assert list(disk.iterdir()) == []
+
+
 def test_a_stop_on_a_full_disk_tells_what_will_be_done_again(place, disk):
     filler = disk / "filler"
     filler.write_bytes(bytes((8 << 20) - (24 << 10)))  # room for the job and the log, not for a checkpoint
