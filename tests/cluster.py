@@ -88,7 +88,7 @@ class Cluster:
         self._daemon("slurmctld", "-D", "-i")
         for node in ("n1", "n2"):
             self._daemon("slurmd", "-D", "-N", node)
-        self.wait(lambda: self.ask("sinfo", "-h", "-o", "%T %D", check=False) == "idle 2", "two idle nodes", 30)
+        self.wait(lambda: self.ask("sinfo", "-h", "-o", "%T %D", check=False) == "idle 2", "two idle nodes", 120)
 
     def _daemon(self, *command: str) -> None:
         with (self.place / "daemons.log").open("a") as log:
@@ -98,11 +98,11 @@ class Cluster:
         """End all jobs, then the daemons, the last first."""
         self.ask("scancel", "--me", check=False)
         try:
-            self.wait(lambda: not self.ask("squeue", "-h", "-o", "%i"), "jobs that end", 30)
+            self.wait(lambda: not self.ask("squeue", "-h", "-o", "%i"), "jobs that end", 120)
         finally:
             for daemon in reversed(self.daemons):
                 daemon.terminate()
-                daemon.wait(20)
+                daemon.wait(60)
 
     def ask(self, *command: object, cwd: Path | None = None, check: bool = True, **env: str) -> str:
         """What one of Slurm's commands prints."""
@@ -160,7 +160,7 @@ class Cluster:
         return self.field(job, "JobState"), code, log.read_text() if log.exists() else ""
 
     def wait(
-        self, true: Callable[[], object], what: str, seconds: float = 20, log: Path | None = None, pause: float = 0.2
+        self, true: Callable[[], object], what: str, seconds: float = 60, log: Path | None = None, pause: float = 0.2
     ) -> None:
         deadline = time.monotonic() + seconds
         while not true():

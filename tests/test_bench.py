@@ -56,7 +56,7 @@ def test_ways_to_write_are_compared_with_gathering(tmp_path):
 def test_mistakes_are_one_line():
     for args, line in (
         (("W9",), "python -m parallel_et.bench: expected W1, W2, W3, W4, L1, F2, M2, M3, M4, found W9"),
-        (("--seconds", "-1"), "python -m parallel_et.bench: --seconds must be above 0"),
+        (("--seconds", "-1"), "python -m parallel_et.bench: --seconds: expected a number above 0, found -1.0"),
         (("--model-scaling",), "--model-scaling: expected two ranks or more, or --latency and --bandwidth"),
     ):
         done = call("bench", *args)
