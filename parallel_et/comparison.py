@@ -89,20 +89,14 @@ def compare(
     ranks.from_root(check_sklearn)  # before anything is computed
     error = reconstruction_error(ranks, params, job, source)
 
-    def alone(root: Ranks) -> Classical | UserError:
+    def alone(root: Ranks) -> Classical:
         say(f"{job.model.name}: reconstruction error {error:.6g}, of {source.points} points")
-        try:
-            Y = some_points(source)
-            if len(Y) < source.points:
-                say(f"classical NMF: as many points as fit in {ROOM >> 20} MiB, {len(Y)} of {source.points}")
-            return classical_nmf(Y, params.W.shape[1], starts, seed, say, loss)
-        except UserError as mistake:
-            return mistake  # everybody is to know
+        Y = some_points(source)
+        if len(Y) < source.points:
+            say(f"classical NMF: as many points as fit in {ROOM >> 20} MiB, {len(Y)} of {source.points}")
+        return classical_nmf(Y, params.W.shape[1], starts, seed, say, loss)
 
-    found = ranks.on_root_alone(alone)
-    if isinstance(found, UserError):
-        raise found
-    return Comparison(error, found)
+    return Comparison(error, ranks.on_root_alone(alone))
 
 
 def reconstruction_error(ranks: Ranks, params: Params, job: Job, source: Source) -> float:

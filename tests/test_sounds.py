@@ -215,6 +215,8 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
         (("--bands", "20"), "--bands: expected --spectrogram with it, found 20"),
         (("--spectrogram", "--length", "200"), "--length: expected none, as with --spectrogram it follows from"),
         (("--spectrogram", "--hertz", "100", "5000"), "--hertz: expected at most half of the sampling rate of 8000 Hz"),
+        (("--spectrogram", "--range", "0", "1e39"), "--range: expected a number and a larger one, found 0.0 1e+39"),
+        (("--scale", "1e39"), "in/a.wav: expected finite numbers of single precision, found others"),
         (("--channel", "2"), "in/a.wav: expected a channel 2, found 1"),
         (("--npy-rate", "-1"), "--npy-rate: expected a positive number, found -1"),
     ],

@@ -20,6 +20,8 @@ from parallel_et.stopping import Stopping
 
 PASSING = ("inputs", "fresh", "quiet", "max_time")
 """Arguments that make no difference to what is cut, or stand elsewhere."""
+SINGLE = float(np.finfo(np.float32).max)
+"""The largest number that can be stored."""
 
 
 def add_common(parser: Parser, bad: str) -> None:

@@ -7,13 +7,21 @@ import numpy as np
 
 from parallel_et.album import Album, Places
 from parallel_et.commands import Parser
-from parallel_et.commands.cutter import add_common, add_running, command_of, cut, look_at, refuse_bad, refuse_taken, run
+from parallel_et.commands.cutter import (
+    SINGLE,
+    add_common,
+    add_running,
+    command_of,
+    cut,
+    look_at,
+    refuse_bad,
+    refuse_taken,
+    run,
+)
 from parallel_et.cutting import Sweep
 from parallel_et.io.images import ENDINGS, find_images
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.preparation import WHITEN_F0, Steps
-
-SINGLE = float(np.finfo(np.float32).max)
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:

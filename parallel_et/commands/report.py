@@ -40,16 +40,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
     ranks.limit_threads()
-
-    def alone(root: Ranks) -> UserError | None:
-        try:
-            write_report(args)
-        except UserError as error:
-            return error  # everybody is to know
-        return None
-
-    if (error := ranks.on_root_alone(alone)) is not None:
-        raise error
+    ranks.on_root_alone(lambda root: write_report(args))
     return 0
 
 

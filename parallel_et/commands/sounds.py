@@ -9,7 +9,17 @@ import numpy as np
 
 from parallel_et.album import Places
 from parallel_et.commands import Parser
-from parallel_et.commands.cutter import add_common, add_running, command_of, cut, look_at, refuse_bad, refuse_taken, run
+from parallel_et.commands.cutter import (
+    SINGLE,
+    add_common,
+    add_running,
+    command_of,
+    cut,
+    look_at,
+    refuse_bad,
+    refuse_taken,
+    run,
+)
 from parallel_et.cutting import Sweep
 from parallel_et.errors import UserError
 from parallel_et.io.waves import ENDINGS, find_recordings, read_recording
@@ -99,7 +109,7 @@ def check(args: argparse.Namespace, parser: Parser) -> None:
         ("step", args.step is None or samples_of(args.step, 10**6) > 0, "a time as 1ms, 0.1s or 20 (samples)"),
         ("seed", 0 <= args.seed < 2**63, "a number from 0 to 2^63 - 1"),
         ("hertz", 0 < low < high < np.inf, "a positive number and a larger one"),
-        ("range", -np.inf < bottom < top < np.inf, "a number and a larger one"),
+        ("range", -SINGLE <= bottom < top <= SINGLE, "a number and a larger one"),
         (
             "length",
             args.length is None or not args.spectrogram,

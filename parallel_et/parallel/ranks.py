@@ -30,8 +30,9 @@ SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 PLACES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 """Where launchers tell a process how many ranks there are and which it is, the innermost launcher first."""
 
-EVERYBODY = "all ranks have this error"
+EVERYBODY = "all {} ranks have this error"
 
+E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
 P = TypeVar("P", bound="DataclassInstance")
 
@@ -81,12 +82,11 @@ class Ranks:
             try:
                 value = make()
             except (UserError, OSError, SystemExit) as reason:
-                reason.add_note(EVERYBODY)
                 error = reason
         if self.size > 1:
             value, error = self.comm.bcast((value, error), 0)
         if error is not None:
-            raise error
+            raise self._noted(error)
         return value  # type: ignore[return-value]
 
     def of_root(self, value: T) -> T:
@@ -108,9 +108,16 @@ class Ranks:
             time.sleep(0.01)
 
     def on_root_alone(self, make: Callable[["Ranks"], T]) -> T:
-        """What ``make`` returns for the root as the only rank, on every rank; the others leave their cores to it."""
-        value = make(Ranks(MPI.COMM_SELF)) if self.is_root else None
-        self.meet_idly()
+        """What ``make`` returns for the root as the only rank, on every rank; the others leave their cores to it.
+
+        Its UserError or OSError is everybody's.
+        """
+        value = None
+        with self.together():
+            try:
+                value = make(Ranks(MPI.COMM_SELF)) if self.is_root else None
+            finally:
+                self.meet_idly()
         return cast(T, self.of_root(value))
 
     def share(self, params: P) -> P:
@@ -138,8 +145,13 @@ class Ranks:
             self.comm.Allreduce(MPI.IN_PLACE, first, MPI.MIN)
             error = self.comm.bcast(error, int(first)) if first < self.size else None
         if error is not None:
-            error.add_note(EVERYBODY)
-            raise error
+            raise self._noted(error)
+
+    def _noted(self, error: E) -> E:
+        """The error; one of the system's says from now on who has it."""
+        if isinstance(error, OSError):
+            error.add_note(EVERYBODY.format(self.size))
+        return error
 
     def import_in_turn(self, name: str) -> ModuleType:
         """Import on the root, then on one rank a node, then on the rest: each finds what those before compiled.
@@ -202,7 +214,7 @@ def mistake(error: BaseException, ranks: Ranks) -> str:
     """The line that tells of an error that all ranks have and that is not ours; nothing if it is another."""
     if isinstance(error, UserError):
         return str(error)
-    everybody = ranks.size == 1 or EVERYBODY in getattr(error, "__notes__", ())
+    everybody = ranks.size == 1 or EVERYBODY.format(ranks.size) in getattr(error, "__notes__", ())
     if isinstance(error, OSError) and error.errno in PLACE and error.filename and everybody:
         return f"{error.filename}: expected a file or folder that can be used, found {error.strerror}"
     return ""

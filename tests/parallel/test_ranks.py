@@ -1,11 +1,15 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from parallel_et.errors import UserError
 from parallel_et.models.base import Params
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.ranks import Ranks, mistake
 
 pytestmark = pytest.mark.mpi
+NOWHERE = "nowhere: expected a file or folder that can be used, found No such file or directory"
 
 
 def test_parameters_of_the_root_reach_every_rank():
@@ -43,6 +47,25 @@ def test_what_the_root_makes_is_everybodys_and_so_is_its_mistake():
 
     with pytest.raises(UserError, match="only the root"):
         ranks.from_root(fail)
+
+
+def test_what_the_root_makes_alone_is_everybodys_and_so_is_its_mistake():
+    ranks = Ranks()
+    assert ranks.on_root_alone(lambda root: (root.size, ranks.rank)) == (1, 0)
+
+    def fail(root):
+        root.from_root(lambda: Path("nowhere").stat())
+
+    with pytest.raises(FileNotFoundError) as caught:
+        ranks.on_root_alone(fail)
+    assert mistake(caught.value, ranks) == NOWHERE
+
+
+def test_what_is_wrong_for_some_ranks_is_not_taken_for_everybodys():
+    ranks = Ranks()
+    with pytest.raises(FileNotFoundError) as caught:
+        Ranks(MPI.COMM_SELF).from_root(lambda: Path("nowhere").stat())
+    assert mistake(caught.value, ranks) == (NOWHERE if ranks.size == 1 else "")
 
 
 def test_counts_before_and_sums():
