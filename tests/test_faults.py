@@ -7,7 +7,7 @@ import signal
 import h5py
 import numpy as np
 import pytest
-from launch import call, ended, ranks_of, start, train, wait_for
+from launch import call, ended, hooked, ranks_of, start, train, wait_for
 
 JOB = """
 [model]
@@ -20,6 +20,17 @@ candidates = 5
 gamma = 3
 [anneal]
 iterations = 100000
+"""
+FAULT = """
+import signal
+from parallel_et.keeper import Keeper
+after, heard = Keeper._after, []
+signal.signal(signal.SIGALRM, lambda *_: heard.append(True))
+def failing(keeper):
+    if heard:  # and not in the handler, which may be called within a kernel
+        raise RuntimeError("a fault of this rank")
+    return after(keeper)
+Keeper._after = failing
 """
 SECONDS = 30.0  # some two on a quiet machine; without what is tested here it would be for ever
 
@@ -54,13 +65,7 @@ def test_a_killed_rank_ends_all(place, rank):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_exception_on_one_rank_ends_all_with_one_message(place, rank):
-    (place / "sitecustomize.py").write_text(
-        "import signal\n"
-        "def fail(*_):\n"
-        "    raise RuntimeError('a fault of this rank')\n"
-        "signal.signal(signal.SIGALRM, fail)\n"
-    )
-    process = begin(place, PYTHONPATH=str(place))
+    process = begin(place, **hooked(place, FAULT))
     os.kill(ranks_of(place)[rank], signal.SIGALRM)
     seconds, code, said = ended(process, place)
     assert seconds < SECONDS
