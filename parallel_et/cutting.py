@@ -149,7 +149,7 @@ class Cutting:
         ranks, points = self.sweep.ranks, self.places.points
         sums = ExactSum({"first": (self.dims,), "second": (self.dims, self.dims)})
         largest = max(entry.largest for entry in self.album.entries) * (2 if self.album.steps.mean_free else 1)
-        sums.reset({"first": largest, "second": largest**2}, points)
+        sums.reset({"first": largest, "second": largest**2}, points, self.group)
 
         def work(first: int, last: int) -> None:
             patches = self._cut(first, last)
@@ -159,6 +159,8 @@ class Cutting:
                 sums.add("second", X.T @ X)
 
         self.sweep.over(self._pieces(), points, self.album.unit, "covariance of", work)
+        with ranks.together():
+            sums.check()
         found = sums.on_root(ranks)
         empty = Zca(np.empty(self.dims), np.empty((self.dims, self.dims)))
         zca = ranks.share(zca_of(found["first"], found["second"], points, epsilon) if ranks.is_root else empty)

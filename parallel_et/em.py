@@ -122,10 +122,12 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
     for stage in model.stages:
         totals = problem.sums(stage)
         for total in totals:
-            total.reset(model.bounds(stage, new, problem.summary), N)
+            total.reset(model.bounds(stage, new, problem.summary), N, problem.shard.block)
         clock("blocks")
         with ranks.together():
             team.share(blocks, partial(collect, stage, now, totals))
+            for total in totals:
+                total.check()
         clock("statistics")
         for total in totals[1:]:
             totals[0].merge(total)

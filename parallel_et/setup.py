@@ -134,7 +134,7 @@ def summarise(found: Survey, shard: Shard, dims: int, ranks: Ranks) -> Summary:
     largest = ranks.max(found.largest)
     bounds = {"sum": dims * largest, "squares": dims * largest**2, "negative": float(dims)}
     total = ExactSum(dict.fromkeys(bounds, ()))
-    total.reset(bounds, shard.points)
+    total.reset(bounds, shard.points, shard.block)
     for sums in found.sums:
         for name, value in zip(bounds, sums, strict=True):
             total.add(name, value)

@@ -31,11 +31,19 @@ def carry(high, low, index):
     low[index] -= whole << LOW_BITS
 
 
-@kernel("void(float64[::1], float64, int64[::1], int64[::1])")
-def add(values, scale, high, low):
-    """Add values * scale, each rounded to the nearest unit of the low word; all (m,)."""
+@part
+def note(largest, x):
+    """Raise the largest magnitude so far, (1,), to that of x; what is no number counts as infinite."""
+    if not abs(x) <= largest[0]:
+        largest[0] = abs(x) if x == x else np.inf
+
+
+@kernel("void(float64[::1], float64, int64[::1], int64[::1], float64[::1])")
+def add(values, scale, high, low, largest):
+    """Add values * scale, each rounded to the nearest unit of the low word; all (m,) but ``largest``, see ``note``."""
     for i in range(values.shape[0]):
         add_one(high, low, i, values[i] * scale)
+        note(largest, values[i] * scale)
 
 
 @kernel("void(int64[::1], int64[::1])")

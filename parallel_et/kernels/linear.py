@@ -5,8 +5,8 @@ from math import log as log_of
 import numpy as np
 
 from parallel_et.kernels import NEGLIGIBLE, kernel, part, scratch
-from parallel_et.kernels.fixed import LOW, add_one
-from parallel_et.kernels.simd import LANES, add_fixed, exp, fill, fma, list_from, load, maximum, store
+from parallel_et.kernels.fixed import LOW, add_one, note
+from parallel_et.kernels.simd import LANES, add_fixed, exp, fill, fma, highest, list_from, load, maximum, store
 from parallel_et.kernels.truncated import weigh_singles
 
 STRIP = 8 * LANES
@@ -227,10 +227,12 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H):
 
 
 @kernel(
-    "void(float64[:,::1], int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], float64, "
-    "int64[::1], int64[::1])"
+    "void(float64[:,::1], int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], float64[::1], "
+    "float64, int64[::1], int64[::1], float64[::1])"
 )
-def add_fields(Y, starts, points, values, field_scale, field_high, field_low, scale, high, low):
+def add_fields(
+    Y, starts, points, values, field_scale, field_high, field_low, field_largest, scale, high, low, largest
+):
     """Add sum_n <s_h> y_n to the fixed-point sums field_high, field_low (D H,), and sum_n <s_h> to high, low.
 
     Y (n, D); starts, points, values of ``means_by_cause``; the sums of the fields are in strips, as ``from_strips``
@@ -241,7 +243,7 @@ def add_fields(Y, starts, points, values, field_scale, field_high, field_low, sc
     N, D = Y.shape
     H = starts.shape[0] - 2
     unit, scales, zero = fill(LOW), fill(field_scale), fill(0.0)
-    near = scratch(N * STRIP)
+    near, top = scratch(N * STRIP), zero
     for begin in range(0, D, STRIP):
         width = min(STRIP, D - begin)
         for n in range(N):
@@ -256,29 +258,35 @@ def add_fields(Y, starts, points, values, field_scale, field_high, field_low, sc
                 for k in range(starts[h], starts[h + 1]):
                     sums = add_strip(sums, fill(values[k]), near, points[k] * STRIP)
                 for d, value in enumerate(sums):
-                    add_fixed(field_high, field_low, here + d * LANES, value * scales, unit)
+                    value = value * scales
+                    add_fixed(field_high, field_low, here + d * LANES, value, unit)
+                    top = maximum(top, maximum(value, zero - value))
             else:
                 for d in range(0, width, LANES):
                     value = zero
                     for k in range(starts[h], starts[h + 1]):
                         value = fma(fill(values[k]), load(near, points[k] * width + d), value)
-                    add_fixed(field_high, field_low, here + d, value * scales, unit)
+                    value = value * scales
+                    add_fixed(field_high, field_low, here + d, value, unit)
+                    top = maximum(top, maximum(value, zero - value))
+    note(field_largest, highest(top))
     for h in range(H):
         mean = 0.0
         for k in range(starts[h], starts[h + 1]):
             mean += values[k]
         add_one(high, low, h * (h + 1) // 2 + h, mean * scale)
+        note(largest, mean * scale)
 
 
-@kernel("void(int32[:,::1], float64[:,::1], boolean[::1], float64, int64[::1], int64[::1])")
-def add_pairs(candidates, moments, used, scale, high, low):
+@kernel("void(int32[:,::1], float64[:,::1], boolean[::1], float64, int64[::1], int64[::1], float64[::1])")
+def add_pairs(candidates, moments, used, scale, high, low, largest):
     """Add <s_h s_h'> of the used points, h' < h, to the fixed-point sums high, low (H (H + 1) / 2,).
 
     candidates (n, H') in rising order, moments (H' (H' + 1) / 2, n), used (n,). Costs H'^2 / 2 operations a point.
     """
     N, C = candidates.shape
     whole = N - N % LANES
-    found = np.empty(N + LANES, np.int32)
+    found, top = np.empty(N + LANES, np.int32), 0.0
     for j in range(C):
         for i in range(j):
             row, count = j * (j + 1) // 2 + i, 0
@@ -290,7 +298,10 @@ def add_pairs(candidates, moments, used, scale, high, low):
             for k in range(count):
                 n = found[k]
                 h = np.int64(candidates[n, j])
-                add_one(high, low, h * (h + 1) // 2 + candidates[n, i], moments[row, n] * scale * used[n])
+                x = moments[row, n] * scale * used[n]
+                add_one(high, low, h * (h + 1) // 2 + candidates[n, i], x)
+                top = max(top, x)
+    note(largest, top)
 
 
 @kernel("void(float64[::1], float64[:,::1])")

@@ -105,8 +105,10 @@ class Sums(Protocol):
     def add(self, name: str, values: Any) -> None:
         """Add to a statistic, an array of its shape."""
 
-    def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray]:
-        """For kernels that add to a statistic themselves: its scale, and its high and low words, flat."""
+    def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """For kernels that add to a statistic themselves: its scale, its high and low words, flat, and what is to
+        become the largest magnitude, scaled, that they added to an element.
+        """
 
 
 class Model(ABC):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from parallel_et.errors import UserError
 from parallel_et.kernels import fixed
 from parallel_et.parallel.ranks import Ranks
 
@@ -33,16 +34,39 @@ class ExactSum:
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()]).tolist()
         self.parts = {name: slice(start, end) for name, start, end in zip(shapes, [0, *ends], ends, strict=False)}
         self._words = np.empty((2, ends[-1]), np.int64)
+        self._largest = {name: np.zeros(1) for name in shapes}
 
-    def reset(self, bounds: Mapping[str, float], points: int) -> None:
-        """Begin a sum over ``points`` points of all ranks, each of which adds at most its bound to an element."""
+    def reset(self, bounds: Mapping[str, float], points: int, block: int) -> None:
+        """Begin a sum over ``points`` points of all ranks, each of which adds at most its bound to an element.
+
+        They come in blocks of ``block`` points, of which the last may be shorter.
+        """
+        self.bounds, self._at_once = dict(bounds), min(points, block)
         self.scales = {name: scale_for(bounds[name] * points) for name in self.shapes}
         self._words[:] = 0
+        for largest in self._largest.values():
+            largest[:] = 0.0
 
-    def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray]:
-        """Scale, high words and low words (m,) of an array, for kernels that add to it themselves."""
+    def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """Of an array, for kernels that add to it themselves: scale, high words and low words (m,), and (1,) for the
+        largest magnitude, scaled, that was ever added to an element.
+        """
         part = self.parts[name]
-        return self.scales[name], self._words[0, part], self._words[1, part]
+        return self.scales[name], self._words[0, part], self._words[1, part], self._largest[name]
+
+    def check(self) -> None:
+        """Refuse sums to which a block has added more than its points may: they could have left their range.
+
+        Where each block keeps to it, the sum is below twice the bound of all points, and 63 bits hold that.
+        """
+        for name, bound in self.bounds.items():
+            most = bound * self._at_once
+            if name in self.shapes and not self._largest[name][0] <= (1 + 1e-6) * most * self.scales[name]:
+                found = self._largest[name][0] / self.scales[name]
+                raise UserError(
+                    f"statistic {name}: expected at most {most:.6g} of a block of {self._at_once} points, by the "
+                    f"model's bound of {bound:.6g} a point, found {found:.6g}"
+                )
 
     def add(self, name: str, values: Any) -> None:
         """Add one block's sum to an array."""
@@ -55,14 +79,16 @@ class ExactSum:
         self._words += other._words
 
     def on_root(self, ranks: Ranks) -> dict[str, np.ndarray]:
-        """The sums over all ranks, in one message; only the root's are meant to be used."""
+        """The sums over all ranks, in one message; only the root's are meant to be used. ``check`` them before."""
         if ranks.size > 1:
             fixed.settle(*self._words)
         ranks.sum_on_root(self._words)
         return self._values() if ranks.is_root else {}
 
     def everywhere(self, ranks: Ranks) -> dict[str, np.ndarray]:
-        """The sums over all ranks, on every rank."""
+        """The sums over all ranks, checked, on every rank."""
+        with ranks.together():
+            self.check()
         if ranks.size > 1:
             fixed.settle(*self._words)
         ranks.sum(self._words)
@@ -71,7 +97,8 @@ class ExactSum:
     def _values(self) -> dict[str, np.ndarray]:
         values = {name: np.empty(shape) for name, shape in self.shapes.items()}
         for name, array in values.items():
-            fixed.value(*self.words(name), array.reshape(-1))
+            scale, high, low, _ = self.words(name)
+            fixed.value(scale, high, low, array.reshape(-1))
         return values
 
 

@@ -5,9 +5,11 @@ import pytest
 from brute import log_joint
 from problems import job_table, problem_of, random_data, random_params
 
+from parallel_et import fit
 from parallel_et.em import iterate
+from parallel_et.errors import UserError
 from parallel_et.models.base import Knobs, Params
-from parallel_et.models.linear import solve_fields
+from parallel_et.models.linear import LinearModel, solve_fields
 from parallel_et.parallel.ranks import Ranks
 
 MODELS = ["linca", "nmf", "mca"]
@@ -130,3 +132,12 @@ def test_evidence_keeps_its_digits_where_the_noise_is_next_to_nothing(singletons
     _, info = iterate(problem, Ranks(), params, knobs(4))
     logs = [log_joint("mca", params.W, 1e-6, 0.3, y, state) for y, state in zip(Y, s, strict=True)]
     assert info.free_energy == pytest.approx(np.mean(logs), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ys", "ss", "yy"])
+def test_a_bound_of_a_model_that_is_too_small_is_told(name, monkeypatch):
+    bounds = LinearModel.bounds
+    monkeypatch.setattr(LinearModel, "bounds", lambda *args: {**bounds(*args), name: 1e-3})
+    job = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
+    with pytest.raises(UserError, match=f"statistic {name}: expected at most"):
+        fit(job, np.random.default_rng(1).normal(size=(40, 6)))

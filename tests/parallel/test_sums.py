@@ -3,6 +3,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
 from parallel_et.parallel.sums import ExactSum, exact_sum
@@ -22,7 +23,7 @@ def test_sums_are_the_true_sums_and_the_same_bits_everywhere():
     ranks, table = Ranks(), values()
     shard = Shard.of(N, 8, ranks.rank, ranks.size)
     total = ExactSum({"a": (3,), "b": ()})
-    total.reset({"a": 5.0, "b": 5.0}, N)
+    total.reset({"a": 5.0, "b": 5.0}, N, 8)
     for block in shard.blocks():
         rows = table[shard.first + block.start : shard.first + block.stop]
         total.add("a", rows[:, :3].sum(0))
@@ -57,11 +58,36 @@ def test_sums_of_many_threads_do_not_overflow():
     """The low words may be nearly full in each: what they add up to is still exact."""
     parts = [ExactSum({"a": (1,)}) for _ in range(8)]
     for part in parts:
-        part.reset({"a": 1.0}, 1 << 30)
-        _, high, low = part.words("a")
+        part.reset({"a": 1.0}, 1 << 30, 1024)
+        _, high, low, _ = part.words("a")
         high[0], low[0] = 5, (1 << 61) - 1
     for part in parts[1:]:
         parts[0].merge(part)
-    scale, _, _ = parts[0].words("a")
+    scale, *_ = parts[0].words("a")
     exact = 8 * (5 + Fraction((1 << 61) - 1, 1 << 40))
     assert float(parts[0].on_root(Ranks())["a"][0]) == pytest.approx(float(exact) / scale, rel=1e-15)
+
+
+@pytest.mark.parametrize("added", [[1000.0] * 10, [-9.0], [np.inf], [np.nan], [2.0**80, -(2.0**80)]])
+def test_more_than_its_bound_is_an_error_that_names_the_statistic(added):
+    """Within their range the words would wrap around in silence."""
+    total = ExactSum({"fine": (), "wild": (2,)})
+    total.reset({"fine": 1.0, "wild": 1.0}, 10, 8)
+    total.add("fine", 8.0)
+    total.check()
+    for value in added:
+        total.add("wild", [0.0, value])
+    with pytest.raises(UserError, match="statistic wild: expected at most 8 of a block of 8 points"):
+        total.check()
+
+
+@pytest.mark.parametrize("N, block", [(1, 16), (15, 16), (17, 16), (1025, 1024), (2047, 1024)])
+def test_what_keeps_to_its_bound_is_within_its_range(N, block):
+    """Also where every block, the last and short one too, adds as much as a whole one may."""
+    bound = np.nextafter(8.0, 0)
+    total, most = ExactSum({"a": ()}), bound * min(N, block)
+    total.reset({"a": bound}, N, block)
+    for _ in range(-(-N // block)):
+        total.add("a", most)
+    total.check()
+    assert float(total.on_root(Ranks())["a"]) == pytest.approx(most * -(-N // block))
