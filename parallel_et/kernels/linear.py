@@ -230,9 +230,7 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H):
     "void(float64[:,::1], int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], float64[::1], "
     "float64, int64[::1], int64[::1], float64[::1])"
 )
-def add_fields(
-    Y, starts, points, values, field_scale, field_high, field_low, field_largest, scale, high, low, largest
-):
+def add_fields(Y, starts, points, values, field_scale, field_high, field_low, field_largest, scale, high, low, largest):
     """Add sum_n <s_h> y_n to the fixed-point sums field_high, field_low (D H,), and sum_n <s_h> to high, low.
 
     Y (n, D); starts, points, values of ``means_by_cause``; the sums of the fields are in strips, as ``from_strips``
