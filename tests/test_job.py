@@ -44,7 +44,11 @@ MISTAKES = [
     ("inference.scheme", "etc", 'inference.scheme: expected et or exact, found "etc"'),
     ("anneal.temperature", [], "anneal.temperature: expected a number, or pairs [position, value] with rising"),
     ("anneal.temperature", [[0.5, 2.0], [0.1, 1.0]], "anneal.temperature: expected a number, or pairs"),
-    ("anneal.temperature", 0.0, "anneal.temperature: expected a schedule with temperatures above 0, found 0.0"),
+    (
+        "anneal.temperature",
+        0.0,
+        "anneal.temperature: expected a schedule with temperatures from 0.001 to 1e+09, found 0.0",
+    ),
     ("anneal.rho", "large", "anneal.rho: expected a number, or pairs"),
     ("anneal.roh", 3.0, "anneal.roh: unknown key, did you mean rho?"),
     ("anneal.noise.V", 0.1, "anneal.noise.V: unknown key; known are W"),

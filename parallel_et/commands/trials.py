@@ -18,7 +18,7 @@ from parallel_et.measure import recovery
 from parallel_et.parallel.ranks import Ranks, split
 from parallel_et.progress import Reporter
 from parallel_et.run import Training
-from parallel_et.setup import open_source, set_up
+from parallel_et.setup import check_memory, demand_of, open_source, set_up, size_up
 from parallel_et.stopping import Stopping, Wish
 
 SET = 20
@@ -135,6 +135,9 @@ def run(
             raise UserError(f"{trials.path}: expected a folder that all nodes share, found it on the root's alone")
     group, _ = split(ranks, max(1, min(len(todo), ranks.size // args.ranks_per_trial)))
     group.limit_threads(job.run.threads)
+    with ranks.together():
+        source = open_source(job)
+    check_memory(demand_of(job, source, size_up(job, source), group.size), group, ranks)
     mine: list[int] = []
 
     def show() -> None:
