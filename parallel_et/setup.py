@@ -1,5 +1,6 @@
 """From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
 
+import platform
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -91,9 +92,9 @@ def check_memory(need: Demand, team: Ranks, ranks: Ranks | None = None) -> None:
     with ranks.together():
         if asked > usable:
             raise UserError(
-                f"memory: expected at most {readable(usable)}, which a node has left, found {readable(asked)} for its "
-                f"{count} rank{'s' if count > 1 else ''} ({need.words()}); data.memory streams rows, more nodes share "
-                "them, fewer causes, candidates or snapshots take less to work in"
+                f"memory: expected at most {readable(usable)}, which is left on {platform.node()}, found "
+                f"{readable(asked)} for {count} rank{'s' if count > 1 else ''} ({need.words()}); take more nodes, or "
+                + ("data.memory" if need.data > need.work + need.root else "fewer causes, dimensions or snapshots")
             )
 
 
