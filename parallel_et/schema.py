@@ -35,7 +35,7 @@ class Section(BaseModel):
             raise PydanticCustomError("expected", f"a number of magnitude {LARGEST:g} at most")
         if isinstance(value, str) and not (len(value) <= LONGEST and value.isprintable()):
             raise PydanticCustomError("expected", f"a text of at most {LONGEST} characters that can be printed")
-        return value
+        return 0.0 if isinstance(value, float) and value == 0 else value  # no -0.0, which is below 0 to some
 
 
 def show(value: object) -> str:

@@ -139,6 +139,10 @@ def test_counts_of_poisson_noise_are_numbers():
         check_job(table)
 
 
+def test_a_zero_below_zero_is_zero():
+    assert str(check_job(changed("model.init.W.std", -0.0)).model.init.W.std) == "0.0"
+
+
 def test_of_very_many_mistakes_the_first_are_told():
     with pytest.raises(UserError) as caught:
         check_job({**GOOD, "run": {f"key{i}": 1 for i in range(50_000)}, **{f"section{i}": {} for i in range(50_000)}})

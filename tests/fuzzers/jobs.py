@@ -13,9 +13,10 @@ import numpy as np
 import tomli_w
 
 from parallel_et import fit
+from parallel_et.errors import UserError
 from parallel_et.job import Job, check_job, read_job
 from parallel_et.models.base import Summary
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.ranks import Ranks, mistake
 from parallel_et.random import stream
 from parallel_et.schedule import Plan
 from parallel_et.setup import check_memory, demand_of, open_source, size_up
@@ -75,8 +76,13 @@ def case(rng: np.random.Generator, folder: Path) -> None:
         if text is not None:
             data = spoil(rng, text.encode(errors="surrogatepass")) if way == 3 else text.encode(errors="replace")
             (folder / "job.toml").write_bytes(data)
-            return judge(rng, read_job(str(folder / "job.toml"), settings))
-    return judge(rng, read_job(table, settings))
+            table = str(folder / "job.toml")
+    try:
+        judge(rng, read_job(table, settings))
+    except OSError as error:
+        if line := mistake(error, Ranks()):  # as the commands say it
+            raise UserError(line) from None
+        raise
 
 
 def judge(rng: np.random.Generator, job: Job) -> None:
