@@ -70,12 +70,15 @@ def today() -> int:
 
 
 def fuzz(kind: str, seed: int, cases: int = 10_000, seconds: float = 1e9, first: int = 0) -> Outcome:
-    """Try ``cases`` cases from ``first`` on, for so many seconds at most; a process that ends is started anew."""
-    outcome, case, deadline = Outcome(kind), first, time.monotonic() + seconds
+    """Try ``cases`` cases from ``first`` on, for so many seconds at most; a process that ends is started anew.
+
+    The time counts from when all is prepared, and one case is tried at least.
+    """
+    outcome, case, deadline = Outcome(kind), first, float("inf")
     with tempfile.TemporaryDirectory(prefix=f"fuzz-{kind}-") as folder:
         prepared = False
-        while case < first + cases and (not prepared or time.monotonic() < deadline):
-            left = str(max(0.0, deadline - time.monotonic()))
+        while case < first + cases and time.monotonic() < deadline:
+            left = str(min(seconds, deadline - time.monotonic()))
             words = [kind, folder, str(seed), str(case), str(first + cases), left, str(int(prepared))]
             with tempfile.TemporaryFile("w+") as said:
                 with subprocess.Popen(
@@ -89,6 +92,7 @@ def fuzz(kind: str, seed: int, cases: int = 10_000, seconds: float = 1e9, first:
                     state = ""
                     for line in worker.stdout:
                         if isinstance(news := json.loads(line), str):
+                            deadline = deadline if prepared else time.monotonic() + seconds
                             state, prepared = news, True
                         else:
                             outcome.add(case, *news)
@@ -108,7 +112,6 @@ def fuzz(kind: str, seed: int, cases: int = 10_000, seconds: float = 1e9, first:
 
 def work(kind: str, folder: str, seed: str, first: str, last: str, seconds: str, prepared: str) -> None:
     """Cases of a kind in this process; a line for each, and one for each change of state."""
-    deadline = time.monotonic() + float(seconds)
     report = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a gate prints is no verdict
     module = import_module(f"fuzzers.{kind}")
@@ -120,6 +123,7 @@ def work(kind: str, folder: str, seed: str, first: str, last: str, seconds: str,
         print(json.dumps(news), file=report, flush=True)
 
     tell(READY)
+    deadline = time.monotonic() + float(seconds)
     for case in range(int(first), int(last)):
         if case > int(first) and time.monotonic() > deadline:
             break
