@@ -5,13 +5,14 @@ BIN := .venv/bin
 RANKS := 1 2 3 4
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help venv demo test docs parallel-hdf5 test-parallel-hdf5 soak lint clean
+.PHONY: help venv demo test docs parallel-hdf5 test-parallel-hdf5 fuzz soak lint clean
 
 help:
 	@echo "make demo   train jobs/demo.toml on two ranks and show what was learned"
 	@echo "make test   run the whole test suite"
 	@echo "make docs   build the documentation into docs/_build; begin with index.html"
 	@echo "make soak   kill a run 25 times, go on each time on other ranks, compare its end with an undisturbed one"
+	@echo "make fuzz   give 10,000 damaged or hostile things of each kind to the code that has to refuse them"
 	@echo "make lint   ruff and mypy"
 	@echo "make venv   build the .venv that all of these use"
 	@echo "make parallel-hdf5       build an h5py into .venv with which all ranks write one file through HDF5"
@@ -51,6 +52,9 @@ test-parallel-hdf5: parallel-hdf5
 
 soak: venv
 	python tests/soak.py
+
+fuzz: venv
+	python tests/fuzz.py
 
 lint: venv
 	ruff check .

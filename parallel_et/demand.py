@@ -1,18 +1,19 @@
 """What a job asks of a rank: points, memory and work, from its sizes alone."""
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from parallel_et.models.base import Model
 from parallel_et.posterior.memory import ROOM
-from parallel_et.schema import in_bytes
+from parallel_et.schema import in_bytes, readable
 
 INTERPRETER = 250_000_000
 """Bytes that Python, the libraries and the compiled kernels take."""
 ROOT_ARRAYS = 12
 """Arrays of the size of W that the M-step has at a time."""
+POINT = 50
+"""Bytes of a point besides its row: its evidence, whether it is used, and copies of these."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,24 @@ class Demand:
     @property
     def memory(self) -> int:
         """Bytes of a rank other than the root, all in all."""
-        return INTERPRETER + self.data + self.work + self.posteriors
+        return INTERPRETER + self.asked
+
+    @property
+    def asked(self) -> int:
+        """Bytes of a rank other than the root that it does not have when it begins."""
+        return self.data + self.work + self.posteriors
+
+    def words(self) -> str:
+        """The memory of a rank for people."""
+        return (
+            f"{readable(self.data)} of data, {readable(self.work)} to work in, up to {readable(self.posteriors)} for "
+            f"posteriors, and for the root {readable(self.root)} more"
+        )
 
 
 def count_statistics(model: Model) -> int:
     """Numbers in the sufficient statistics of a model's first stage."""
-    return sum(int(np.prod(shape)) for shape in model.statistics_like(model.stages[0]).values())
+    return sum(prod(shape) for shape in model.statistics_like(model.stages[0]).values())
 
 
 def demand(
@@ -47,10 +60,13 @@ def demand(
     ranks: int,
     threads: int = 1,
     memory: str | float | None = None,
+    holds: int = 0,
+    snapshots: int = 0,
 ) -> Demand:
     """The demand of ``points`` points of ``row`` bytes each, in blocks of ``block``, on so many ranks.
 
-    ``memory`` is what a rank may keep of its rows at most.
+    ``memory`` is what a rank may keep of its rows at most, ``holds`` what their source needs, ``snapshots`` how many
+    the root has of W at the end.
     """
     blocks = -(-points // block)
     most = min(points, block * -(-blocks // ranks))
@@ -64,7 +80,7 @@ def demand(
         points=most,
         states=most * states,
         data=data,
-        work=8 * (threads * (scratch + sums) + prepared),
+        work=8 * (threads * (scratch + sums) + prepared) + POINT * most + holds,
         posteriors=data // 5 + ROOM,
-        root=8 * (ROOT_ARRAYS * fields + sums),
+        root=8 * ((ROOT_ARRAYS + snapshots) * fields + sums),
     )

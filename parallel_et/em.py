@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from parallel_et.clock import Clock
+from parallel_et.errors import UserError
 from parallel_et.models.base import UNUSED, Knobs, Model, Params, Summary
 from parallel_et.parallel.cut import largest
 from parallel_et.parallel.ranks import Ranks
@@ -20,6 +21,7 @@ from parallel_et.random import stream
 from parallel_et.rows import Rows, pad_rows
 from parallel_et.schedule import Plan
 
+FAR = "sigma, the fields and the data may be of too different magnitude"
 PHASES = ("prepare", "select", "states", "statistics", "cut", "communication", "mstep")
 """What an iteration is made of, for those who want to know where its time goes."""
 
@@ -115,8 +117,9 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         clock("blocks")
         with ranks.together():
             team.share(blocks, expect)
+            check_finite(posteriors.evidence, problem.shard, knobs)
         clock("cut")
-        used = largest(ranks, finite(posteriors.evidence, problem.shard, knobs), knobs.points)
+        used = largest(ranks, posteriors.evidence, knobs.points)
 
     new, unused = params, np.zeros(model.H, bool)
     for stage in model.stages:
@@ -126,6 +129,7 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         clock("blocks")
         with ranks.together():
             team.share(blocks, partial(collect, stage, now, totals))
+            check_finite(posteriors.evidence, problem.shard, knobs)
             for total in totals:
                 total.check()
         clock("statistics")
@@ -134,14 +138,15 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         clock("communication")
         sums = totals[0].on_root(ranks)
         clock("mstep")
-        if ranks.is_root:
-            new = model.maximise(stage, new, sums, knobs, scheme.gamma, problem.summary)
-            if stage == model.stages[0]:
-                unused = model.usage(sums) <= UNUSED * N
-            if stage == model.stages[-1]:
-                new = add_noise(model, new, knobs, problem.seed)
-            if not all(np.isfinite(value).all() for value in vars(new).values()):
-                raise ArithmeticError(f"iteration {knobs.iteration}: the M-step gave parameters that are not finite")
+        with ranks.together():
+            if ranks.is_root:
+                new = model.maximise(stage, new, sums, knobs, scheme.gamma, problem.summary)
+                if stage == model.stages[0]:
+                    unused = model.usage(sums) <= UNUSED * N
+                if stage == model.stages[-1]:
+                    new = add_noise(model, new, knobs, problem.seed)
+                if not all(np.isfinite(value).all() for value in vars(new).values()):
+                    raise UserError(f"iteration {knobs.iteration}: expected finite parameters, found others; {FAR}")
         clock("communication")
         new = ranks.share(new)
         clock("prepare")
@@ -149,7 +154,7 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
             now = model.prepare(new, knobs)
 
     clock("communication")
-    free_energy = exact_sum(ranks, finite(posteriors.evidence, problem.shard, knobs), N) / N
+    free_energy = exact_sum(ranks, posteriors.evidence, N) / N
     return new, Info(free_energy, min(N, max(0, knobs.points)), unused, phases(clock, clocks))
 
 
@@ -174,10 +179,9 @@ def add_noise(model: Model, params: Params, knobs: Knobs, seed: int) -> Params:
     return params
 
 
-def finite(evidence: np.ndarray, shard: Shard, knobs: Knobs) -> np.ndarray:
-    """The evidence itself, or an error that names the first point without one."""
+def check_finite(evidence: np.ndarray, shard: Shard, knobs: Knobs) -> None:
+    """An error that names the first point without evidence."""
     bad = np.flatnonzero(~np.isfinite(evidence))
     if len(bad):
-        row = shard.first + bad[0]
-        raise ArithmeticError(f"iteration {knobs.iteration}: the evidence of point {row} is {evidence[bad[0]]}")
-    return evidence
+        where = f"iteration {knobs.iteration}: point {shard.first + bad[0]}"
+        raise UserError(f"{where}: expected finite evidence, found {evidence[bad[0]]}; {FAR}")

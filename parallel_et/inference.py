@@ -146,4 +146,4 @@ def check_finite(posterior: Posterior, rows: np.ndarray) -> None:
     """An error that names the first of the rows without evidence."""
     bad = np.flatnonzero(~np.isfinite(posterior.evidence))
     if len(bad):
-        raise ArithmeticError(f"the evidence of point {rows[bad[0]]} is {posterior.evidence[bad[0]]}")
+        raise UserError(f"point {rows[bad[0]]}: expected finite evidence, found {posterior.evidence[bad[0]]}")

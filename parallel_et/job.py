@@ -15,16 +15,16 @@ from parallel_et.data import generators
 from parallel_et.data.base import DataOptions
 from parallel_et.errors import UserError
 from parallel_et.schedule import keys_for
-from parallel_et.schema import CHOICE, Interval, Section
+from parallel_et.schema import CHOICE, MOST, SHOWN, Interval, Section, printable, show
 
 
 class FileOptions(DataOptions):
     """The keys of [data] for a file."""
 
     source: str = Field(description='"file.h5:/dataset", "file.npy", or the name of a generator')
-    points: int | None = Field(None, ge=1, description="use only so many rows, from the first")
-    shape: list[Annotated[int, Field(ge=1)]] | None = Field(
-        None, min_length=1, description="shape of a point for pictures, by default that of the file"
+    points: int | None = Field(None, ge=1, le=MOST, description="use only so many rows, from the first")
+    shape: list[Annotated[int, Field(ge=1, le=MOST)]] | None = Field(
+        None, min_length=1, max_length=32, description="shape of a point for pictures, by default that of the file"
     )
 
 
@@ -32,7 +32,7 @@ class Checkpoint(Section):
     """When a run writes down where it stands; it also does so at its end and when it is told to stop."""
 
     every: Interval = Field("10 min", description="time between two checkpoints, or number of iterations")
-    keep: int = Field(2, ge=1, description="how many of the last ones are kept")
+    keep: int = Field(2, ge=1, le=MOST, description="how many of the last ones are kept")
 
 
 class Run(Section):
@@ -40,7 +40,7 @@ class Run(Section):
 
     seed: int = Field(1, ge=0, lt=2**63, description="seed of all that is random")
     threads: int = Field(1, ge=1, le=1024, description="threads of a rank; they change the time, not the result")
-    snapshots: int = Field(0, ge=0, description="keep W every so many iterations; 0: never")
+    snapshots: int = Field(0, ge=0, le=MOST, description="keep W every so many iterations; 0: never")
     picture: bool = Field(False, description="draw the fields to fields.png at the end")
     checkpoint: Checkpoint = Checkpoint()
 
@@ -79,7 +79,12 @@ WITHOUT_EFFECT = ("run.threads", "data.memory")
 """Keys that change no result: a run may go on with other values."""
 HARMLESS = ("anneal.iterations", "anneal.stop", "run.checkpoint", "run.snapshots", "run.picture")
 """Keys in which a run may go on with other values if its user says so."""
+NESTED = "tables or lists nested too deeply"
 SECTIONS = ("model", "data", "inference", "anneal", "run")
+LARGEST_FILE = 1 << 20
+"""Bytes of a job file."""
+MOST_LINES = 20
+"""Mistakes that are told at once."""
 
 
 def read_job(
@@ -95,13 +100,18 @@ def read_job(
 def _load(path: str) -> tuple[dict[str, Any], str, str]:
     try:
         with open(path, "rb") as file:
-            table = tomllib.load(file)
+            text = file.read(LARGEST_FILE + 1)
+        if len(text) > LARGEST_FILE:
+            raise UserError(f"{path}: expected a job file of at most {LARGEST_FILE} bytes, found more")
+        table = tomllib.loads(text.decode())
     except FileNotFoundError:
         raise UserError(f"{path}: expected a job file, found nothing there") from None
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: expected TOML, found a mistake: {error}") from None
+        raise UserError(printable(f"{path}: expected TOML, found a mistake: {error!s:.200}")) from None
+    except RecursionError:
+        raise UserError(f"{path}: expected a job file, found {NESTED}") from None
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: expected a job file, found something else ({error})") from None
+        raise UserError(printable(f"{path}: expected a job file, found something else ({error!s:.200})")) from None
     return table, Path(path).name.removesuffix(".toml"), str(path)
 
 
@@ -109,15 +119,17 @@ def _set(table: dict[str, Any], setting: str) -> None:
     place, equals, text = setting.partition("=")
     *parents, key = place.strip().split(".")
     if not equals or not parents or not key:
-        raise UserError(f"--set: expected section.key=value, found {setting}")
+        raise UserError(f"--set: expected section.key=value, found {show(setting)}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    except (ValueError, RecursionError):
+        raise UserError(f"--set {_cut(place)}: expected a value, found too many digits or {NESTED}") from None
     for parent in parents:
         table = table.setdefault(parent, {})
         if not isinstance(table, dict):
-            raise UserError(f"--set {setting}: expected a table {parent}, found a value")
+            raise UserError(f"--set {_cut(setting)}: expected a table {_cut(parent)}, found a value")
     table[key] = value
 
 
@@ -126,11 +138,10 @@ def check_job(table: Mapping[str, Any], name: str = "job", where: str = "job") -
     lines: list[str] = []
 
     def wrong(place: str, expected: str, found: object) -> None:
-        lines.append(f"{where}: {place}: expected {expected}, found {_show(found)}")
+        lines.append(f"{where}: {place}: expected {expected}, found {show(found)}")
 
-    for section in table:
-        if section not in SECTIONS:
-            lines.append(f"{where}: {section}: unknown section{_nearest(section, SECTIONS)}")
+    unknown = [str(section) for section in table if section not in SECTIONS]
+    lines += [f"{where}: {_cut(name)}: unknown section{_nearest(name, SECTIONS)}" for name in unknown[:MOST_LINES]]
     tables = {section: table.get(section, {}) for section in SECTIONS}
     for section, content in tables.items():
         if not isinstance(content, Mapping):
@@ -142,7 +153,8 @@ def check_job(table: Mapping[str, Any], name: str = "job", where: str = "job") -
         try:
             parts[section] = kind.model_validate(dict(tables[section]))
         except ValidationError as error:
-            lines += [_line(f"{where}: {section}", mistake, kind) for mistake in _without_echoes(error.errors())]
+            mistakes = _without_echoes(error.errors()[: 2 * MOST_LINES])
+            lines += [_line(f"{where}: {section}", mistake, kind) for mistake in mistakes]
     if "data" in parts:
         for key, expected, found in parts["data"].mistakes():
             wrong(f"data.{key}", expected, found)
@@ -152,7 +164,9 @@ def check_job(table: Mapping[str, Any], name: str = "job", where: str = "job") -
         for key, expected, found in parts["inference"].mistakes(causes):
             wrong(f"inference.{key}", expected, found)
     if lines:
-        raise UserError("\n".join(dict.fromkeys(lines)))
+        different = list(dict.fromkeys(map(printable, lines)))
+        more = [f"{where}: and more mistakes"] if len(different) > MOST_LINES else []
+        raise UserError("\n".join([*different[:MOST_LINES], *more]))
     return Job(name=name, **parts)
 
 
@@ -164,7 +178,7 @@ def _kinds(tables: Mapping[str, Mapping[str, Any]], wrong: Any) -> dict[str, typ
         kinds |= _model_kinds(models.known()[name])
     else:
         wrong("model.name", " or ".join(sorted(models.known())), name)
-        meant = get_close_matches(str(name), models.known(), 1)
+        meant = get_close_matches(name[:SHOWN], models.known(), 1) if isinstance(name, str) else []
         kinds |= _model_kinds(models.known()[meant[0]]) if meant else {}
     scheme = tables["inference"].get("scheme", "et")
     if isinstance(scheme, str) and scheme in posterior.known():
@@ -191,24 +205,24 @@ def _without_echoes(mistakes: list[Any]) -> list[Any]:
     typos = [mistake["loc"] for mistake in mistakes if mistake["type"] == "extra_forbidden"]
 
     def misspelt(loc: tuple[Any, ...]) -> bool:
-        return any(t[:-1] == loc[:-1] and get_close_matches(str(t[-1]), [str(loc[-1])], 1, 0.6) for t in typos)
+        return any(t[:-1] == loc[:-1] and get_close_matches(_cut(t[-1]), [str(loc[-1])], 1, 0.6) for t in typos)
 
     return [mistake for mistake in mistakes if not (mistake["type"] == "missing" and misspelt(mistake["loc"]))]
 
 
 def _line(where: str, mistake: Any, kind: type[Section]) -> str:
     path = [part for part in mistake["loc"] if not str(part).startswith(CHOICE)]
-    place = ".".join(map(str, [where, *path]))
+    place = ".".join([where, *map(_cut, path)])
     if mistake["type"] == "extra_forbidden":
         return f"{place}: unknown key{_nearest(str(path[-1]), _keys(kind, mistake['loc'][:-1]))}"
     if mistake["type"] == "missing":
         return f"{place}: expected a value, found none"
     if mistake["type"] in LIMITS:
         words, limit = LIMITS[mistake["type"]]
-        return f"{place}: expected a value {words.format(mistake['ctx'][limit])}, found {_show(mistake['input'])}"
+        return f"{place}: expected a value {words.format(mistake['ctx'][limit])}, found {show(mistake['input'])}"
     expected = mistake["msg"].removeprefix("Input should be ").replace("a valid integer", "an integer")
     expected = "a table" if mistake["type"] == "model_type" else expected.replace("a valid ", "a ")
-    return f"{place}: expected {expected}, found {_show(mistake['input'])}"
+    return f"{place}: expected {expected}, found {show(mistake['input'])}"
 
 
 def _keys(kind: Any, path: Iterable[Any]) -> list[str]:
@@ -231,16 +245,13 @@ def _tables(kind: Any) -> list[Any]:
 
 def _nearest(word: str, known: Iterable[str]) -> str:
     known = list(known)
-    close = get_close_matches(word, known, 1, 0.6)
+    close = get_close_matches(word[:SHOWN], known, 1, 0.6)
     return f", did you mean {close[0]}?" if close else f"; known are {', '.join(known)}" if known else ""
 
 
-def _show(value: object) -> str:
-    if value is None:
-        return "none"
-    text = repr(value) if not isinstance(value, str) else f'"{value}"'
-    text = {"True": "true", "False": "false"}.get(text, text)
-    return text if len(text) <= 60 else text[:57] + "…"
+def _cut(key: object) -> str:
+    text = str(key)
+    return printable(text if len(text) <= SHOWN else text[: SHOWN - 1] + "…")
 
 
 def differing_keys(
@@ -255,5 +266,5 @@ def differing_keys(
         if isinstance(a, Mapping) and isinstance(b, Mapping):
             lines += differing_keys(a, b, but, f"{place}{key}.")
         elif a != b:
-            lines.append(f"{place}{key}: {_show(a)} there, {_show(b)} here")
+            lines.append(f"{place}{key}: {show(a)} there, {show(b)} here")
     return lines

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 SELF = Path("/proc/self")
+GROUPS = Path("/sys/fs/cgroup")
 
 
 def reset_peak() -> None:
@@ -23,6 +24,36 @@ def peak_bytes() -> float:
         return 1024.0 * int(status.split("VmHWM:")[1].split()[0])
     except (OSError, IndexError):
         return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def held_bytes() -> int:
+    """The memory that this process has now; 0 where the system does not tell."""
+    try:
+        return int((SELF / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def usable_bytes(held: int) -> float:
+    """The memory of this node that is left to processes that have ``held`` bytes of it; infinite if nobody knows.
+
+    That is what the system has, or what the limits of our control group (of both versions) leave.
+    """
+    usable = float("inf")
+    with suppress(OSError, IndexError, ValueError):
+        usable = 1024.0 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
+    with suppress(OSError):
+        for line in (SELF / "cgroup").read_text().splitlines():
+            _, kind, group = line.split(":", 2)
+            if kind not in ("", "memory"):
+                continue
+            root, limit = GROUPS / kind, "memory.max" if kind == "" else "memory.limit_in_bytes"
+            place = root / group.lstrip("/")
+            for folder in (place, *place.parents):
+                if root in (folder, *folder.parents):
+                    with suppress(OSError, ValueError):  # "max", or of the host and not seen from within a container
+                        usable = min(usable, int((folder / limit).read_text()) - held)
+    return max(0.0, usable)
 
 
 def tell(text: str, file: TextIO | None = None, end: str = "\n") -> None:

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, create_model
 from pydantic_core import PydanticCustomError
 
 from parallel_et.models.base import Knob, Knobs, Model, Params
-from parallel_et.schema import Section, is_number
+from parallel_et.schema import LARGEST, MOST, Section, is_number
 
 SCHEDULE = "a number, or pairs [position, value] with rising positions, such as [[0.1, 13.0], [0.8, 1.0]]"
 
@@ -38,12 +38,13 @@ def _within(low: float, high: float, words: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-WARM = "a schedule with temperatures above 0"
+COLDEST, HOTTEST = 1e-3, 1e9
+WARM = f"a schedule with temperatures from {COLDEST:g} to {HOTTEST:g}"
 SHARE = "a schedule with values from 0 (no cut) to 1 (the full cut)"
-SPREAD = "a schedule with standard deviations of 0 or more"
-Temperature = Annotated[Any, _within(1e-3, 1e9, WARM), WARM]
+SPREAD = f"a schedule with standard deviations from 0 to {LARGEST:g}"
+Temperature = Annotated[Any, _within(COLDEST, HOTTEST, WARM), WARM]
 Share = Annotated[Any, _within(0.0, 1.0, SHARE), SHARE]
-Spread = Annotated[Any, _within(0.0, 1e300, SPREAD), SPREAD]
+Spread = Annotated[Any, _within(0.0, LARGEST, SPREAD), SPREAD]
 
 
 class Cut(Section):
@@ -56,8 +57,10 @@ class Cut(Section):
 class Stop(Section):
     """End early once W, noise included, has settled, all schedules being at their last values; by default never."""
 
-    change: float = Field(gt=0, description="largest relative change of W in one iteration, |W - W_old| / |W_old|")
-    iterations: int = Field(5, ge=1, description="in so many iterations in a row")
+    change: float = Field(
+        gt=0, le=LARGEST, description="largest relative change of W in one iteration, |W - W_old| / |W_old|"
+    )
+    iterations: int = Field(5, ge=1, le=MOST, description="in so many iterations in a row")
 
 
 class Noise(Section):
@@ -67,7 +70,7 @@ class Noise(Section):
 class Anneal(Section):
     """The keys of [anneal]; a model adds its own schedules, and ``noise`` for the parameters that may have some."""
 
-    iterations: int = Field(100, ge=1, description="number of EM iterations")
+    iterations: int = Field(100, ge=1, le=MOST, description="number of EM iterations")
     temperature: Temperature = Field(1.0, description="T of the annealed E-step: q ~ p(s, y)^(1/T)")
     cut: Cut = Cut()
     stop: Stop | None = None
@@ -84,7 +87,7 @@ def keys_for(model: type[Model]) -> type[Anneal]:
 def _own(knob: Knob) -> Any:
     """A schedule of a model's own, as a field."""
     words = f"a schedule with values of {knob.least:g} or more"
-    return Annotated[Any, _within(knob.least, np.inf, words), words], Field(None, description=knob.does)
+    return Annotated[Any, _within(knob.least, LARGEST, words), words], Field(None, description=knob.does)
 
 
 def value_at(schedule: Any, iteration: int, iterations: int) -> float:

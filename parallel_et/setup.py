@@ -1,6 +1,8 @@
 """From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
 
+import platform
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ from parallel_et import models, posterior
 from parallel_et.data import generators
 from parallel_et.data.base import Source
 from parallel_et.data.stream import rows_of
-from parallel_et.demand import count_statistics
+from parallel_et.demand import Demand, count_statistics, demand
 from parallel_et.em import Problem
 from parallel_et.errors import UserError
 from parallel_et.io.files import FileRows, read_array
@@ -20,9 +22,11 @@ from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard, block_size
 from parallel_et.parallel.sums import ExactSum
 from parallel_et.parallel.team import Team
+from parallel_et.process import held_bytes, usable_bytes
 from parallel_et.random import stream
-from parallel_et.rows import Rows
+from parallel_et.rows import Rows, new_table
 from parallel_et.schedule import Plan
+from parallel_et.schema import readable
 
 LARGEST = 1e100
 
@@ -40,7 +44,7 @@ def open_source(job: Job) -> Source:
             )
         source.points = job.data.points
     if job.data.shape is not None:
-        if int(np.prod(job.data.shape)) != source.dims:
+        if prod(job.data.shape) != source.dims:
             raise UserError(f"data.shape: expected {source.dims} values, found {job.data.shape}")
         source.shape = tuple(job.data.shape)
     return source
@@ -59,9 +63,45 @@ def size_up(job: Job, source: Source) -> tuple[models.Model, Any, int]:
     return model, scheme, size
 
 
+def demand_of(job: Job, source: Source, sizes: tuple[models.Model, Any, int], ranks: int) -> Demand:
+    """What the job will ask of each of so many ranks; of its data only the sizes are looked at."""
+    model, scheme, block = sizes
+    row = new_table(0, source.dims, source.dtype)
+    return demand(
+        model,
+        scheme,
+        source.points,
+        block,
+        row.shape[1] * row.itemsize,
+        ranks,
+        job.run.threads,
+        job.data.memory,
+        source.holds,
+        job.anneal.iterations // job.run.snapshots if job.run.snapshots else 0,
+    )
+
+
+def check_memory(need: Demand, team: Ranks, ranks: Ranks | None = None) -> None:
+    """Refuse what the memory of a node does not hold, before it is asked for; all ranks call this together.
+
+    ``need`` is that of a rank of the ``team`` that does the work, one of several of the ``ranks`` if given.
+    """
+    ranks = ranks or team
+    count, held, asked = ranks.sum_on_node(1, held_bytes(), need.asked + team.is_root * need.root)
+    usable = usable_bytes(held)
+    with ranks.together():
+        if asked > usable:
+            raise UserError(
+                f"memory: expected at most {readable(usable)}, which is left on {platform.node()}, found "
+                f"{readable(asked)} for {count} rank{'s' if count > 1 else ''} ({need.words()}); take more nodes, or "
+                + ("data.memory" if need.data > need.work + need.root else "fewer causes, dimensions or snapshots")
+            )
+
+
 def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str]:
     """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
     model, scheme, size = size_up(job, source)
+    check_memory(demand_of(job, source, (model, scheme, size), ranks.size), ranks)
     with ranks.together():
         shard = Shard.of(source.points, size, ranks.rank, ranks.size)
         rows = rows_of(source, shard, job.data.memory, job.run.threads)

@@ -124,3 +124,16 @@ def test_rows_that_only_one_rank_cannot_read_end_all_with_one_line(place):
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "expected numbers, found damage" in done.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_values_of_too_different_magnitude_are_told_in_one_line(ranks, tmp_path):
+    settings = ("data.noise.sigma=1e20", "model.init.W={ mean = 0.0, std = 2.0 }", "inference.singletons=true")
+    (tmp_path / "job.toml").write_text(
+        'model = { name = "linca", causes = 10, sigma = 2.0, pi = 0.2 }\ndata = { source = "bars", points = 500 }\n'
+        "inference = { candidates = 5, gamma = 3 }\n"
+    )
+    done = train(ranks, "job.toml", *(word for s in settings for word in ("--set", s)), cwd=tmp_path)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+    assert re.fullmatch(r"iteration 0: point \d+: expected finite evidence, found .*; sigma, the fields and .*", line)

@@ -153,5 +153,5 @@ def test_a_point_beyond_the_numbers_ends_it_by_its_index(name):
     infer = inference_of(name, Params(W, np.array(1e-60), np.array(0.3)), ["means"], candidates=3, gamma=2)
     Y = np.ones((4, 7))
     Y[2, 3] = 1e99
-    with pytest.raises(ArithmeticError, match="the evidence of point 12 is"):
+    with pytest.raises(UserError, match="point 12: expected finite evidence"):
         infer.block(Y, first=10)

@@ -18,6 +18,14 @@ GOOD = {
     "run": {"seed": 3},
 }
 
+
+def nested(levels):
+    value = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
 MISTAKES = [
     ("model.casues", 10, "model.casues: unknown key, did you mean causes?"),
     ("model.name", "mac", 'model.name: expected bsc or linca or mca or nmf, found "mac"'),
@@ -44,7 +52,11 @@ MISTAKES = [
     ("inference.scheme", "etc", 'inference.scheme: expected et or exact, found "etc"'),
     ("anneal.temperature", [], "anneal.temperature: expected a number, or pairs [position, value] with rising"),
     ("anneal.temperature", [[0.5, 2.0], [0.1, 1.0]], "anneal.temperature: expected a number, or pairs"),
-    ("anneal.temperature", 0.0, "anneal.temperature: expected a schedule with temperatures above 0, found 0.0"),
+    (
+        "anneal.temperature",
+        0.0,
+        "anneal.temperature: expected a schedule with temperatures from 0.001 to 1e+09, found 0.0",
+    ),
     ("anneal.rho", "large", "anneal.rho: expected a number, or pairs"),
     ("anneal.roh", 3.0, "anneal.roh: unknown key, did you mean rho?"),
     ("anneal.noise.V", 0.1, "anneal.noise.V: unknown key; known are W"),
@@ -60,6 +72,40 @@ MISTAKES = [
     ),
     ("data.memory", 0, 'data.memory: expected a size such as "8 GiB" or "500 MB", or a number of bytes, found 0'),
     ("data.memory", True, 'data.memory: expected a size such as "8 GiB" or "500 MB", or a number of bytes, found true'),
+    ("model.causes", 10**20, "model.causes: expected a value of 1e+06 or less, found 100000000000000000000"),
+    ("model.causes", 10**400, "model.causes: expected a number of magnitude 1e+50 at most, found 1000"),
+    ("model.causes", 1 << 20_000, "model.causes: expected a number of magnitude 1e+50 at most, found int …"),
+    ("model.pi", 10**400, "model.pi: expected a number of magnitude 1e+50 at most, found 1000"),
+    ("model.pi", -(10**400), "model.pi: expected a number of magnitude 1e+50 at most, found -1000"),
+    ("model.init.W.std", 1e200, "model.init.W.std: expected a number of magnitude 1e+50 at most, found 1e+200"),
+    ("model.init.W.mean", -1e51, "model.init.W.mean: expected a number of magnitude 1e+50 at most, found -1e+51"),
+    ("model.name", "a\nb", 'model.name: expected bsc or linca or mca or nmf, found "a\\nb"'),
+    ("model.a\nb", 1, "model.a\\nb: unknown key"),
+    ("model.init.W", {"file": "W\x1b[2J.h5"}, "model.init.W.file: expected a text of at most 4096 characters that can"),
+    ("model.init.W", {"file": "W" * 5000}, "model.init.W.file: expected a text of at most 4096 characters that can"),
+    (f"model.{'x' * 9999}", 1, f"model.{'x' * 59}…: unknown key"),
+    ("x" * 9999, {}, f"{'x' * 59}…: unknown section"),
+    ("anneal.noise.W", 1e300, "anneal.noise.W: expected a number of magnitude 1e+50 at most, found 1e+300"),
+    ("anneal.noise.W", [[0, 1e300]], "anneal.noise.W: expected a number, or pairs"),
+    ("anneal.noise.W", [[10**400, 1.0]], "anneal.noise.W: expected a number, or pairs"),
+    ("anneal.temperature", 1e-300, "anneal.temperature: expected a schedule with temperatures from 0.001 to 1e+09"),
+    ("anneal.iterations", 10**20, "anneal.iterations: expected a value of 1e+12 or less, found 100000000000000000000"),
+    ("anneal.rho", 1e300, "anneal.rho: expected a number of magnitude 1e+50 at most, found 1e+300"),
+    ("inference.gamma", 10**9, "inference.gamma: expected a value of 20 or less, found 1000000000"),
+    ("inference.candidates", 10**20, "inference.candidates: expected a value of 1e+12 or less, found 1000000000"),
+    ("data.points", 10**20, "data.points: expected a value of 1e+12 or less, found 100000000000000000000"),
+    ("data.grid", 10**6, "data.grid: expected a value of 10000 or less, found 1000000"),
+    ("data.grid", 6000, "data.grid: expected at most 10000 bars, found 12000"),
+    ("data.value", 1e200, "data.value: expected a number of magnitude 1e+50 at most, found 1e+200"),
+    ("data.noise.sigma", 1e300, "data.noise.sigma: expected a number of magnitude 1e+50 at most, found 1e+300"),
+    ("data.probability", 1e300, "data.probability: expected a number of magnitude 1e+50 at most, found 1e+300"),
+    ("data.width", [10**400], "data.width: expected a number or a list of numbers, found [1000"),
+    ("data.memory", 1e300, "data.memory: expected a number of magnitude 1e+50 at most, found 1e+300"),
+    ("run.checkpoint.every", "9" * 400 + " min", "run.checkpoint.every: expected a time such as"),
+    ("run.checkpoint.every", "9" * 400 + ":00", "run.checkpoint.every: expected a time such as"),
+    ("run.checkpoint.every", "99999999-0:00", "run.checkpoint.every: expected a time such as"),
+    ("run.checkpoint.every", 10**20, "run.checkpoint.every: expected a time such as"),
+    ("run.seed", nested(100_000), "run.seed: expected an integer, found list …"),
     ("run.seed", -1, "run.seed: expected a value of 0 or more, found -1"),
     ("rnu.seed", 1, "rnu: unknown section, did you mean run?"),
     ("run", 5, "run: expected a table, found 5"),
@@ -76,13 +122,60 @@ def changed(place, value):
     return table
 
 
-@pytest.mark.parametrize("place, value, line", MISTAKES)
+@pytest.mark.parametrize("place, value, line", MISTAKES, ids=[line[:60] for _, _, line in MISTAKES])
 def test_a_mistake_is_one_line_that_helps(place, value, line):
     with pytest.raises(UserError) as caught:
         check_job(changed(place, value), where="job.toml")
     lines = str(caught.value).splitlines()
     assert len(lines) == 1
     assert lines[0].startswith(f"job.toml: {line}")
+
+
+def test_counts_of_poisson_noise_are_numbers():
+    table = changed("data.noise.kind", "poisson")
+    check_job(table)
+    table["data"]["value"] = 1e17
+    with pytest.raises(UserError, match=r"data.value: expected at most 1e\+15 in all bars together"):
+        check_job(table)
+
+
+def test_a_zero_below_zero_is_zero():
+    assert str(check_job(changed("model.init.W.std", -0.0)).model.init.W.std) == "0.0"
+
+
+def test_of_very_many_mistakes_the_first_are_told():
+    with pytest.raises(UserError) as caught:
+        check_job({**GOOD, "run": {f"key{i}": 1 for i in range(50_000)}, **{f"section{i}": {} for i in range(50_000)}})
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 21
+    assert lines[-1] == "job: and more mistakes"
+
+
+TEXTS = {
+    "lists in lists": (b"a = " + b"[" * 500, "expected a job file, found tables or lists nested too deeply"),
+    "tables in tables": (b"a = " + b"{a=" * 900, "expected a job file, found tables or lists nested too deeply"),
+    "too many digits": (b"a = " + b"9" * 5000, "expected a job file, found something else (Exceeds the limit"),
+    "too many bytes": (b"# comment\n" * 200_000, "expected a job file of at most 1048576 bytes, found more"),
+    "not UTF-8": (b"\xff\xfe", "expected a job file, found something else ('utf-8' codec can't decode"),
+    "a key of control characters": (b'"a\\u001bb" = 1', "a\\x1bb: unknown section"),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_file_that_is_no_job_is_told_of_in_one_line(tmp_path, name):
+    path = tmp_path / "job.toml"
+    path.write_bytes(TEXTS[name][0])
+    with pytest.raises(UserError) as caught:
+        read_job(str(path))
+    first = str(caught.value).splitlines()[0]
+    assert first.startswith(f"{path}: {TEXTS[name][1]}")
+    assert first.isprintable()
+    assert len(first) < 500
+
+
+def test_a_device_without_end_is_no_job():
+    with pytest.raises(UserError, match="/dev/zero: expected a job file of at most"):
+        read_job("/dev/zero")
 
 
 def test_a_misspelt_key_that_is_needed_is_one_mistake():
@@ -140,9 +233,12 @@ def test_settings_of_the_command_line_win(tmp_path):
     path.write_text(check_job(GOOD).toml())
     job = read_job(str(path), ["run.seed=9", "anneal.temperature=[[0, 3.0], [1, 1.0]]", "model.name=nmf"])
     assert (job.run.seed, job.model.name, job.anneal.temperature) == (9, "nmf", [[0.0, 3.0], [1.0, 1.0]])
-    for bad in ("seed=3", "run.seed", "run.seed.x=3"):
-        with pytest.raises(UserError, match="--set"):
+    deep, digits = "[" * 999, "9" * 5000
+    for bad in ("seed=3", "run.seed", "run.seed.x=3", f"run.seed={deep}", f"run.seed={digits}", "x" * 9999, "a\nb"):
+        with pytest.raises(UserError, match="--set") as caught:
             read_job(str(path), [bad])
+        assert str(caught.value).isprintable()
+        assert len(str(caught.value)) < 200
 
 
 FILES = {

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
-from launch import launch
+from launch import call, launch
 
+from parallel_et import fit, process
 from parallel_et.commands.infer import PIECE
+from parallel_et.errors import UserError
 
 CODE = """
 import atexit, os, pathlib, resource, sys
@@ -14,6 +16,76 @@ from parallel_et.commands import start
 start(sys.argv[2], sys.argv[3:])
 """
 POINTS, DIMS = 400_000, 128
+SMALL = """
+    model = { name = "linca", causes = 10 }
+    data = { source = "bars", points = 500 }
+    inference = { candidates = 5, gamma = 3 }
+"""
+TOO_LARGE = {
+    "points": (["data.points=100000000000"], "TiB of data", "data.memory"),
+    "streamed points": (["data.points=1000000000000", "data.memory=1 GB"], "953.7 MiB of data", "fewer causes"),
+    "fields": (["model.causes=1000000", "data.grid=316"], "TiB to work in", "fewer causes, dimensions or snapshots"),
+    "bars": (["data.grid=4000"], "TiB to work in", "fewer causes, dimensions or snapshots"),
+    "snapshots": (["run.snapshots=1", "anneal.iterations=1000000000000"], "for the root 2328.3 TiB more", "snapshots"),
+    "threads": (["run.threads=1024", "model.causes=100000"], "TiB to work in", "fewer causes, dimensions"),
+}
+
+
+@pytest.mark.parametrize("command", [("train",), ("train", "--dry-run"), ("trials", "--count", 2)])
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_what_no_node_holds_is_refused_before_it_is_asked_for(command, name, tmp_path):
+    settings, why, way_out = TOO_LARGE[name]
+    (tmp_path / "job.toml").write_text(SMALL)
+    name, *more = command
+    done = call(name, "job.toml", *more, *(word for s in settings for word in ("--set", s)), cwd=tmp_path)
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("memory: expected at most ")
+    assert why in line
+    assert way_out in line.rpartition("; take more nodes, or ")[2]
+    assert len(line) < 400
+    assert [path.name for path in tmp_path.iterdir()] == ["job.toml"]
+
+
+@pytest.mark.parametrize("command, found", [
+    (("train",), "TiB for 3 ranks (6.1 TiB of data"),
+    (("trials", "--count", 3), "TiB for 3 ranks (18.2 TiB of data"),
+])  # fmt: skip
+def test_the_ranks_of_a_node_share_its_memory(command, found, tmp_path):
+    (tmp_path / "job.toml").write_text(SMALL)
+    name, *more = command
+    words = ("job.toml", "--set", "data.points=100000000000", *more)
+    done = launch(3, "-m", f"parallel_et.{name}", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert found in done.stderr
+    assert done.stderr.count("memory: expected") == 1
+
+
+def test_a_script_is_told_what_no_node_holds():
+    job = {"model": {"name": "mca", "causes": 1_000_000}, "inference": {"candidates": 5, "gamma": 3}}
+    with pytest.raises(UserError, match=r"memory: expected at most .* TiB for 1 rank "):
+        fit(job, np.broadcast_to(np.float32(1.0), (100, 100_000)))
+
+
+@pytest.mark.parametrize("line, kind, file", [
+    ("0::/a/b", "", "memory.max"),
+    ("4:memory:/a/b", "memory", "memory.limit_in_bytes"),
+])  # fmt: skip
+def test_the_limits_of_a_control_group_and_of_those_around_it_count(line, kind, file, tmp_path, monkeypatch):
+    inner = tmp_path / "groups" / kind / "a/b"
+    inner.mkdir(parents=True)
+    (tmp_path / "cgroup").write_text(f"9:name=systemd:/x\n{line}\n")
+    monkeypatch.setattr(process, "SELF", tmp_path)
+    monkeypatch.setattr(process, "GROUPS", tmp_path / "groups")
+    free = process.usable_bytes(0)
+    assert 0 < free < float("inf")
+    (inner / file).write_text("max\n" if kind == "" else f"{2**63 - 4096}\n")
+    assert process.usable_bytes(0) == pytest.approx(free, rel=0.2)
+    (inner.parent / file).write_text("5000000\n")
+    assert process.usable_bytes(1_000_000) == 4_000_000
+    (inner / file).write_text("3000000\n")
+    assert process.usable_bytes(1_000_000) == 2_000_000
+    assert process.usable_bytes(7_000_000) == 0
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +144,8 @@ def test_infer_never_has_all_rows_in_memory(data, tmp_path):
         anneal = {{ iterations = 1 }}
     """)
     assert launch(1, "-m", "parallel_et.train", tmp_path / "job.toml", "--output", tmp_path / "run").returncode == 0
-    call = ("infer", tmp_path / "run", data, "--output", tmp_path / "out.h5", "--what", "evidence")
-    done = launch(1, "-c", CODE, tmp_path, *call)
+    words = ("infer", tmp_path / "run", data, "--output", tmp_path / "out.h5", "--what", "evidence")
+    done = launch(1, "-c", CODE, tmp_path, *words)
     assert done.returncode == 0, done.stderr
     (peak,) = [1024 * int(path.read_text()) for path in tmp_path.glob("peak-*")]
     assert peak <= 2 * PIECE + 250e6

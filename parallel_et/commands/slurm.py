@@ -9,12 +9,11 @@ from pathlib import Path
 
 import parallel_et
 from parallel_et.commands import Parser
-from parallel_et.demand import Demand, demand
+from parallel_et.demand import Demand
 from parallel_et.errors import UserError
 from parallel_et.job import Job, read_job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.rows import padded
-from parallel_et.setup import open_source, size_up
+from parallel_et.setup import demand_of, open_source, size_up
 
 SCRIPTS = Path(*parallel_et.__path__) / "scripts"
 TIME = r"(\d+-)?\d+(:\d\d?){0,2}"
@@ -72,9 +71,7 @@ def write(args: argparse.Namespace) -> None:
 def expected(job: Job, ranks: int) -> Demand:
     """What the job will ask of a rank; of its data only the sizes are looked at."""
     source = open_source(job)
-    model, scheme, block = size_up(job, source)
-    row = padded(source.dims) * source.dtype().itemsize
-    return demand(model, scheme, source.points, block, row, ranks, job.run.threads, job.data.memory)
+    return demand_of(job, source, size_up(job, source), ranks)
 
 
 def fill_in(template: str, args: argparse.Namespace, job: Job, most: Demand) -> str:

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from parallel_et.commands import STOPPED, Parser
-from parallel_et.demand import demand
+from parallel_et.data.base import Source
 from parallel_et.em import Problem
 from parallel_et.io.directory import RunDirectory
 from parallel_et.job import HARMLESS, Job, read_job
@@ -14,7 +14,7 @@ from parallel_et.parallel.ranks import Ranks
 from parallel_et.progress import Reporter
 from parallel_et.run import Training
 from parallel_et.schema import in_bytes, readable
-from parallel_et.setup import open_source, set_up
+from parallel_et.setup import demand_of, open_source, set_up
 from parallel_et.stopping import Stopping
 
 
@@ -55,7 +55,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         source = open_source(job)
     problem, params, fingerprint = set_up(job, source, ranks)
     if args.dry_run:
-        report.say(f"{describe(problem, ranks)}\n{job.toml()}\n{expected_work(problem, job, ranks)}")
+        report.say(f"{describe(problem, ranks)}\n{job.toml()}\n{expected_work(problem, job, source, ranks)}")
         summary = problem.summary
         report.say(f"the values of the data have mean {summary.mean:.3g} and root mean square {summary.rms:.3g}")
         report.say(streaming(problem, job, ranks) or "a rank keeps all its rows in memory")
@@ -133,15 +133,11 @@ def streaming(problem: Problem, job: Job, ranks: Ranks) -> str | None:
     )
 
 
-def expected_work(problem: Problem, job: Job, ranks: Ranks) -> str:
+def expected_work(problem: Problem, job: Job, source: Source, ranks: Ranks) -> str:
     """Memory and work of the rank that has most."""
-    shard, rows = problem.shard, problem.rows
-    row = rows.shape[1] * rows.dtype.itemsize
-    most = demand(
-        problem.model, problem.scheme, shard.points, shard.block, row, ranks.size, problem.team.size, job.data.memory
-    )
+    block = problem.shard.block
+    most = demand_of(job, source, (problem.model, problem.scheme, block), ranks.size)
     return (
-        f"a rank has at most {most.points} points in blocks of {shard.block}: {most.data / 2**20:.1f} MiB of data, "
-        f"{most.work / 2**20:.1f} MiB to work in, up to {most.posteriors / 2**20:.0f} MiB for posteriors, "
+        f"a rank has at most {most.points} points in blocks of {block}: {most.words()}; "
         f"{most.states:.3g} states an iteration"
     )

@@ -18,7 +18,7 @@ from parallel_et.measure import recovery
 from parallel_et.parallel.ranks import Ranks, split
 from parallel_et.progress import Reporter
 from parallel_et.run import Training
-from parallel_et.setup import open_source, set_up
+from parallel_et.setup import check_memory, demand_of, open_source, set_up, size_up
 from parallel_et.stopping import Stopping, Wish
 
 SET = 20
@@ -62,7 +62,11 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     seeds = range(job.run.seed, job.run.seed + args.count)
     ranks.from_root(lambda: read_job(args.job, [*args.set, f"run.seed={seeds[-1]}"]))
     report = Reporter(ranks.is_root, quiet=False)
-    state = ranks.from_root(lambda: open_source(job).state())
+    with ranks.together():
+        source = open_source(job)
+    group = group_of(ranks, args, args.count)
+    check_memory(demand_of(job, source, size_up(job, source), group.size), group, ranks)
+    state = ranks.from_root(source.state)
     about = {"job": job.toml(), "name": job.name, "data state": state}
     path = Path(args.output or f"runs/{job.name}-trials.h5")
     trials = Trials(path, about, partial(differing, job), report.say)
@@ -83,6 +87,11 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         report.say(table(args, [trials.rows[seed] for seed in seeds]))
         report.say(f"result: {trials.path}")
     return 0
+
+
+def group_of(ranks: Ranks, args: argparse.Namespace, trials: int) -> Ranks:
+    """The ranks that run a trial together with this one, when there are so many to be run."""
+    return split(ranks, max(1, min(trials, ranks.size // args.ranks_per_trial)))[0]
 
 
 def differing(job: Job, stored: str) -> list[str]:
@@ -133,7 +142,7 @@ def run(
     with ranks.together():
         if not trials.parts.exists():
             raise UserError(f"{trials.path}: expected a folder that all nodes share, found it on the root's alone")
-    group, _ = split(ranks, max(1, min(len(todo), ranks.size // args.ranks_per_trial)))
+    group = group_of(ranks, args, len(todo))
     group.limit_threads(job.run.threads)
     mine: list[int] = []
 

@@ -1,5 +1,6 @@
 """The bars test (Foeldiak 1990) in the variants of the papers: bars on a dark grid that add up or hide each other."""
 
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -7,31 +8,41 @@ from pydantic import Field
 
 from parallel_et.data.base import GROUP, DataOptions, Generated
 from parallel_et.random import stream
-from parallel_et.schema import Numbers, Section
+from parallel_et.schema import LARGEST, MOST, Numbers, Section
+
+MOST_BARS = 10_000
+BRIGHTEST = 1e15
+"""Largest mean of a Poisson count."""
 
 
 class Noise(Section):
     """What is added to the pixels: nothing, Gaussian noise of width sigma, or Poisson counts of the clean pixels."""
 
     kind: Literal["none", "gauss", "poisson"] = Field("gauss", description="kind of the noise")
-    sigma: float = Field(2.0, ge=0, description='standard deviation, for "gauss"')
+    sigma: float = Field(2.0, ge=0, le=LARGEST, description='standard deviation, for "gauss"')
 
 
 class BarsOptions(DataOptions):
     """The keys of [data] for bars."""
 
     source: Literal["bars"] = Field("bars", description="the bars test")
-    points: int = Field(ge=1, description="number of data points, N")
-    grid: int = Field(5, ge=1, description="pixels a side")
+    points: int = Field(ge=1, le=MOST, description="number of data points, N")
+    grid: int = Field(5, ge=1, le=MOST_BARS, description="pixels a side")
     width: Numbers = Field(1, description="width of the bars; a list lays bars of these widths side by side")
-    length: int | None = Field(None, ge=1, description="length of the bars, by default the whole grid")
-    value: float = Field(10.0, description="grey value of a bar")
+    length: int | None = Field(None, ge=1, le=MOST_BARS, description="length of the bars, by default the whole grid")
+    value: float = Field(10.0, ge=-LARGEST, le=LARGEST, description="grey value of a bar")
     negative: float = Field(0.0, ge=0, le=1, description="share of the bars whose value is negative")
     probability: Numbers = Field(0.2, description="probability that a bar appears, one or one a bar")
     overlap: Literal["sum", "max"] = Field("sum", description="what pixels in two bars show")
-    at_least: int = Field(0, ge=0, description="patterns with fewer bars than this are drawn anew")
+    at_least: int = Field(0, ge=0, le=MOST_BARS, description="patterns with fewer bars than this are drawn anew")
     noise: Noise = Noise()
     seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
+
+    @property
+    def bars(self) -> int:
+        """How many different bars there are."""
+        places = len(self.width) if isinstance(self.width, list) else self.grid - self.width + 1
+        return 2 * places * (self.grid - (self.length or self.grid) + 1)
 
     def mistakes(self) -> list[tuple[str, str, object]]:
         wrong: list[tuple[str, str, object]] = []
@@ -40,17 +51,20 @@ class BarsOptions(DataOptions):
             wrong.append(("width", f"whole numbers of 1 and more that fit on the grid of {self.grid}", self.width))
         elif (self.length or 1) > self.grid:
             wrong.append(("length", f"at most data.grid = {self.grid}", self.length))
+        elif self.bars > MOST_BARS:
+            wrong.append(("grid", f"at most {MOST_BARS} bars", self.bars))
         else:
-            bars = len(fields(self))
-            p = np.atleast_1d(self.probability)
+            bars, p = self.bars, np.atleast_1d(np.asarray(self.probability, np.float64))
             if p.size not in (1, bars) or p.min() <= 0 or p.max() >= 1:
                 wrong.append(
                     ("probability", f"a number in (0, 1), or one for each of the {bars} bars", self.probability)
                 )
-            elif chance(np.broadcast_to(p, bars), self.at_least) < 1e-3:
+            elif self.at_least > 0 and chance(np.broadcast_to(p, bars), self.at_least) < 1e-3:
                 wrong.append(("at_least", "a number of bars that a point has at least once in 1000", self.at_least))
             if self.noise.kind == "poisson" and (self.negative > 0 or self.value < 0):
                 wrong.append(("noise.kind", '"gauss" or "none" with negative bars', "poisson"))
+            elif self.noise.kind == "poisson" and self.value * bars > BRIGHTEST:
+                wrong.append(("value", f"at most {BRIGHTEST:g} in all bars together, for Poisson counts", self.value))
         return wrong
 
 
@@ -90,9 +104,14 @@ class Bars(Generated):
     def __init__(self, options: BarsOptions, seed: int, job: Any) -> None:
         self.options = options
         self.seed = seed if options.seed is None else options.seed
-        self.fields = fields(options)
-        self.points, self.dims = options.points, self.fields.shape[1]
+        self.points, self.dims = options.points, options.grid**2
         self.shape = (options.grid, options.grid)
+        self.holds = 8 * (2 * options.bars * self.dims + GROUP * (options.bars + 4 * self.dims))
+
+    @cached_property
+    def fields(self) -> np.ndarray:
+        """The bars, (b, D)."""
+        return fields(self.options)
 
     def truth(self) -> dict[str, np.ndarray]:
         o = self.options

@@ -35,7 +35,7 @@ class DataOptions(Section):
 class Source(ABC):
     """Rows of a (points, dims) table, of which a rank reads its own; ``shape`` is a row's shape, for pictures.
 
-    ``dtype`` is what rows are read as: float32 or float64.
+    ``dtype`` is what rows are read as: float32 or float64; ``holds`` are the bytes that it takes to make them.
     """
 
     points: int
@@ -43,6 +43,7 @@ class Source(ABC):
     shape: tuple[int, ...]
     name = "data"
     dtype: Any = np.float64
+    holds: int = 0
 
     def state(self) -> str:
         """What tells these data from others of the same name, as far as that can be had without reading them."""

@@ -11,13 +11,14 @@ from parallel_et.io.files import read_group
 from parallel_et.models import known
 from parallel_et.models.base import Model, Params
 from parallel_et.random import stream
+from parallel_et.schema import MOST
 
 
 class ModelOptions(DataOptions):
     """The keys of [data] for data drawn from a model."""
 
     source: Literal["model"] = Field("model", description="data drawn from a model")
-    points: int = Field(ge=1, description="number of data points, N")
+    points: int = Field(ge=1, le=MOST, description="number of data points, N")
     params: str = Field(description='file with /params/W, /params/sigma and /params/pi, such as "runs/demo/result.h5"')
     model: str | None = Field(None, description="model to draw from, by default the one that is trained")
     seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")

@@ -12,7 +12,7 @@ from pydantic import Field
 from parallel_et.kernels import select
 from parallel_et.posterior.states import Posterior, States
 from parallel_et.rows import aligned, pad_rows, padded
-from parallel_et.schema import Section, either
+from parallel_et.schema import LARGEST, Section, either
 
 UNUSED = 1e-12
 """A cause that carries less weight than this share of a point, on average, is unused: its field is kept as it was."""
@@ -21,8 +21,8 @@ UNUSED = 1e-12
 class GaussInit(Section):
     """Draw each entry from a Gaussian."""
 
-    mean: float = Field(description="mean of the entries")
-    std: float = Field(ge=0, description="their standard deviation")
+    mean: float = Field(ge=-LARGEST, le=LARGEST, description="mean of the entries")
+    std: float = Field(ge=0, le=LARGEST, description="their standard deviation")
 
 
 class FileInit(Section):
@@ -49,7 +49,9 @@ class ModelOptions(Section):
 
     name: str = Field(description="which model")
     causes: int = Field(ge=1, le=1_000_000, description="number of hidden causes, H")
-    sigma: float = Field(1.0, ge=SMALLEST, le=1e50, description="standard deviation of the noise, or where it begins")
+    sigma: float = Field(
+        1.0, ge=SMALLEST, le=LARGEST, description="standard deviation of the noise, or where it begins"
+    )
     pi: float = Field(0.1, gt=0, lt=1, description="probability that a cause is active, or where it begins")
     learn: list[Literal["W", "sigma", "pi"]] = Field(["W"], description="the parameters to learn")
     init: Init = Init()

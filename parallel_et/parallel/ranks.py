@@ -173,6 +173,13 @@ class Ranks:
             self.meet_idly()
         return import_module(name)
 
+    def sum_on_node(self, *values: int) -> list[int]:
+        """The sum of each of the values over the ranks that share this one's node."""
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+        sums = [node.allreduce(value) for value in values]
+        node.Free()
+        return sums
+
     def limit_threads(self, threads: int = 1) -> str | None:
         """One BLAS thread for each of a rank's threads; returns a warning where these outnumber the cores of a node."""
         threadpool_limits(1)

@@ -8,17 +8,19 @@ from pydantic import Field
 
 from parallel_et.models.base import Model
 from parallel_et.posterior.states import Posterior, States, count_states
-from parallel_et.schema import Section
+from parallel_et.schema import MOST, Section
 
-MOST_STATES = 1 << 20
+MOST_GAMMA = 20
+MOST_STATES = 1 << MOST_GAMMA
+"""States a point: those of so many causes, in any combination."""
 
 
 class ETOptions(Section):
     """The keys of [inference] for et."""
 
     scheme: Literal["et"] = Field("et", description="expectation truncation")
-    candidates: int = Field(ge=1, description="preselected causes a point, H'")
-    gamma: int = Field(ge=1, description="most causes active in a considered state")
+    candidates: int = Field(ge=1, le=MOST, description="preselected causes a point, H'")
+    gamma: int = Field(ge=1, le=MOST_GAMMA, description="most causes active in a considered state")
     singletons: bool = Field(False, description="also consider every cause alone, candidate or not")
 
     def mistakes(self, causes: int | None) -> list[tuple[str, str, object]]:

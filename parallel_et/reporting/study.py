@@ -117,7 +117,7 @@ def look_at(directory: RunDirectory, shape: tuple[int, ...] | None, report: Repo
         if younger(source, result.about["start"]):
             trouble = f"{source.name} was written after this run began; if it holds other data, all below is of these"
             report.say(f"warning: {trouble}")
-    except (UserError, ArithmeticError) as error:
+    except UserError as error:
         trouble = str(error)
         report.say(f"warning: the data cannot be read, the report does without them ({trouble})")
     stated = shape or (source.shape if source else getattr(job.data, "shape", None))

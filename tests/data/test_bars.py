@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -23,9 +25,19 @@ def test_every_variant_has_its_number_of_different_bars(name):
     options, count = VARIANTS[name]
     assert BarsOptions(points=1, **options).mistakes() == []
     bars = fields(BarsOptions(points=1, **options))
-    assert len(np.unique(bars, axis=0)) == len(bars) == count
+    assert len(np.unique(bars, axis=0)) == len(bars) == count == BarsOptions(points=1, **options).bars
     assert set(np.unique(np.abs(bars))) == {0.0, 10.0}
     assert (bars.min(1) < 0).sum() == round(options.get("negative", 0) * count)
+
+
+def test_bars_are_counted_and_not_built_to_see_what_a_job_asks():
+    tracemalloc.start()
+    options = BarsOptions(points=100, grid=1000, probability=0.001)
+    assert options.mistakes() == []
+    large = Bars(options, 1, None)
+    assert (large.dims, large.holds > 16e9) == (1_000_000, True)
+    assert tracemalloc.get_traced_memory()[1] < 1e6
+    tracemalloc.stop()
 
 
 def test_bars_add_up_or_hide_each_other():
