@@ -44,7 +44,7 @@ def test_a_checkpoint_of_another_job_is_passed_over(torn, ends_the_same):
     shutil.copy(torn / "runs/other/checkpoints/000300.h5", torn / "runs/job/checkpoints/000300.h5")
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
-    assert "expected a checkpoint of this job, found one of another (model.causes: 9 there, 8 here)" in done.stdout
+    assert "expected a run of this job, found one of another (model.causes: 9 there, 8 here)" in done.stdout
 
 
 def test_without_a_sound_checkpoint_nothing_is_started_over(torn):
