@@ -71,9 +71,9 @@ def check_arrays(arrays: Mapping[str, np.ndarray], wanted: Mapping[str, Limits],
         ):
             shape = " x ".join("any" if size is None else str(size) for size in limits.shape) or "a single number"
             there = " x ".join(map(str, found.shape)) or "a single number"
-            raise UserError(f"{where}/{name}: expected the shape {shape}, found {there}")
+            raise UserError(f"{where}/{brief(name)}: expected the shape {shape}, found {there}")
         if (bad := limits.outside(found)) is not None:
-            raise UserError(f"{where}/{name}: expected {limits}, found {bad:g}")
+            raise UserError(f"{where}/{brief(name)}: expected {limits}, found {bad:g}")
 
 
 def check_result(result: "Result", where: str) -> None:
@@ -86,7 +86,7 @@ def check_result(result: "Result", where: str) -> None:
     params = parameters(model, D, H)
     check_arrays(result.params, params, f"{where}: /params")
     if more := sorted(set(result.params) - set(params)):
-        raise UserError(f"{where}: /params: expected {', '.join(params)}, found also {more[0]}")
+        raise UserError(f"{where}: /params: expected {', '.join(params)}, found also {brief(more[0])}")
 
     single = {name: limits._replace(shape=(done,)) for name, limits in params.items() if not limits.shape}
     course = {
@@ -129,7 +129,7 @@ def check_attributes(about: Mapping[str, Any], where: str) -> None:
     for name, value in about.items():
         for text in (name, *([value] if isinstance(value, str) else [])):
             if text != text.encode(errors="replace").decode():
-                raise UserError(f"{where}: attribute {name!a}: expected a text in UTF-8, found other bytes")
+                raise UserError(f"{where}: attribute {brief(name)}: expected a text in UTF-8, found other bytes")
     try:
         datetime.fromisoformat(about["start"])
     except ValueError:

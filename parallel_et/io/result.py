@@ -76,9 +76,9 @@ def read_arrays(file: h5py.File, group: str, path: Path) -> dict[str, np.ndarray
         if not isinstance(item, h5py.Dataset):
             return
         if item.dtype.kind not in "fiub" or item.dtype.itemsize > 8 or item.shape is None:
-            raise UserError(f"{path}: {item.name}: expected numbers, found {item.dtype}")
+            raise UserError(f"{path}: {ascii(item.name)[1:-1]}: expected numbers, found {item.dtype}")
         if item.nbytes > most:
-            raise UserError(f"{path}: {item.name}: expected at most {most} bytes, found {item.nbytes}")
+            raise UserError(f"{path}: {ascii(item.name)[1:-1]}: expected at most {most} bytes, found {item.nbytes}")
         found[name] = np.asarray(item[()], np.float64 if item.dtype.kind == "f" else None)
 
     there = file.get(group)

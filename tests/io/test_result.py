@@ -138,7 +138,7 @@ FAULTS = {
     "iteration a list": (put("iteration", [3]), "attribute iteration: expected a whole number of 0 or more, found [3]"),
     "seconds not a number": (put("seconds checkpoints", np.nan), "attribute seconds checkpoints: expected a number"),
     "start no time": (put("start", "noon"), "attribute start: expected a time, found noon"),
-    "host no text": (put("host", b"\xff\n"), "attribute 'host': expected a text in UTF-8, found other bytes"),
+    "host no text": (put("host", b"\xff\n"), "attribute host: expected a text in UTF-8, found other bytes"),
 }
 
 
