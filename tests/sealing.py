@@ -94,7 +94,7 @@ def disturb(rng: np.random.Generator, file: h5py.File) -> None:
             raw[rng.integers(raw.size)] ^= 1 << int(rng.integers(8))  # a number that is wrong by a bit
             value, way = flat.reshape(old.shape), 4
         elif way == 1 and isinstance(old, str) and old:
-            value, way = spoil(rng, old.encode()), 4
+            value, way = spoil(rng, old.encode(errors="replace")), 4
         elif way == 2 and isinstance(old, h5py.Dataset) and old.ndim:
             value, way = old[()][:-1] if rng.random() < 0.5 else old[()][..., None], 4
         del table[name]

@@ -116,7 +116,7 @@ def put(path, kind):
         {**SOUND, "token": ""},
         {**SOUND, "beat": None},
     ],
-    ids=repr,
+    ids=lambda kind: str(kind)[-40:],
 )
 def test_what_is_no_lock_is_refused_in_one_line_and_left_alone(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(module, "GLANCE", 0.0)
