@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from parallel_et.errors import UserError
-from parallel_et.io.checkpoints import number
+from parallel_et.io.checkpoints import number, pass_over
 from parallel_et.io.directory import RunDirectory
 from parallel_et.io.kept import load_kept, save_kept
 from parallel_et.io.result import Result, load
@@ -105,7 +105,7 @@ class Keeper:
             if not problem.kept or of_result or load_kept(path, problem.kept, problem.shard, self.ranks) == points:
                 break
             why = f"{path}: expected what is kept of the points beside it, found it damaged or gone"
-            self.ranks.from_root(partial(self.directory.checkpoints.pass_over, path, why, self.say))
+            self.ranks.from_root(partial(pass_over, path, why, self.say))
         else:
             return
         self.training.resume(self._earlier)
@@ -144,8 +144,7 @@ class Keeper:
             why = f"{path}: {why}"
         except UserError as error:
             why = str(error)
-        path.replace(path.with_name("result.h5.unusable"))
-        self.say(f"warning: {why}; it is passed over and kept as result.h5.unusable")
+        pass_over(path, why, self.say)
         return None
 
     def _foreign(self, found: Result) -> str | None:

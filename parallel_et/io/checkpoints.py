@@ -61,30 +61,21 @@ class Checkpoints:
                 why = f"{path}: {why}"
             except UserError as error:
                 why = str(error)
-            self.pass_over(path, why, warn)
+            pass_over(path, why, warn)
         raise UserError(
             f"{self.path}: expected a checkpoint to go on from, found none that is sound; --fresh starts over"
         )
 
-    def pass_over(self, path: Path, why: str, warn: Callable[[str], None]) -> None:
-        """Put a checkpoint aside that is of no use; ``why`` names it."""
-        aside = path.with_name(f"{path.name}.unusable")
-        try:
-            path.replace(aside)
-        except FileNotFoundError:
-            pass  # it is gone already
-        except OSError as error:
-            raise UserError(f"{aside}: expected a place to put a checkpoint aside, found {error.strerror}") from None
-        warn(f"warning: {why}; it is passed over and kept as {aside.name}")
-
     def tidy(self) -> None:
         """Remove what a killed run has left half written; only who holds the run directory may do this."""
         for part in self.path.glob("*.h5.part"):
-            part.unlink()
+            with suppress(OSError):
+                part.unlink()
         for points in self.path.glob("*.points.h5*"):
             checkpoint = points.with_name(f"{points.name.partition('.')[0]}.h5")
-            if not checkpoint.exists():
-                remove_kept(checkpoint)
+            with suppress(OSError):
+                if not checkpoint.exists():
+                    remove_kept(checkpoint)
 
 
 def number(path: Path) -> int:
@@ -95,3 +86,15 @@ def number(path: Path) -> int:
 def read(path: Path) -> Result:
     """A checkpoint, verified; UserError that says what is wrong with it."""
     return read_result(path, "a checkpoint")
+
+
+def pass_over(path: Path, why: str, warn: Callable[[str], None]) -> None:
+    """Put a checkpoint or a result aside that is of no use; ``why`` names it."""
+    aside = path.with_name(f"{path.name}.unusable")
+    try:
+        path.replace(aside)
+    except FileNotFoundError:
+        pass  # it is gone already
+    except OSError as error:
+        raise UserError(f"{aside}: expected a place to put {path.name} aside, found {error.strerror}") from None
+    warn(f"warning: {why}; it is passed over and kept as {aside.name}")

@@ -70,7 +70,7 @@ def read_result(path: Path, what: str) -> Result:
 def read_arrays(file: h5py.File, group: str, path: Path) -> dict[str, np.ndarray]:
     """All datasets in a group, if there is one, and below; each of numbers, of no more bytes than the file has."""
     found: dict[str, np.ndarray] = {}
-    most = path.stat().st_size
+    most = file.id.get_filesize()
 
     def add(name: str, item: h5py.Group | h5py.Dataset) -> None:
         if not isinstance(item, h5py.Dataset):

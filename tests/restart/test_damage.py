@@ -154,7 +154,7 @@ def test_a_checkpoint_that_cannot_be_put_aside_is_told_in_one_line(torn):
     (torn / "runs/job/checkpoints/000300.h5.unusable/inside").mkdir(parents=True)
     done = call("train", "job.toml", cwd=torn)
     assert done.returncode == 2
-    assert done.stderr.startswith("runs/job/checkpoints/000300.h5.unusable: expected a place to put a checkpoint")
+    assert done.stderr.startswith("runs/job/checkpoints/000300.h5.unusable: expected a place to put 000300.h5 aside, ")
     assert done.stderr.count("\n") == 1
 
 
