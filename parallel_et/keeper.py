@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from parallel_et.errors import UserError
-from parallel_et.io.checkpoints import number
+from parallel_et.io.checkpoints import number, pass_over
 from parallel_et.io.directory import RunDirectory
 from parallel_et.io.kept import load_kept, save_kept
 from parallel_et.io.result import Result, load
@@ -104,8 +104,8 @@ class Keeper:
             of_result = name == self.directory.result.name  # which does not have what is kept of the points
             if not problem.kept or of_result or load_kept(path, problem.kept, problem.shard, self.ranks) == points:
                 break
-            why = "expected what is kept of the points beside it, found it damaged or gone"
-            self.ranks.from_root(partial(self.directory.checkpoints.pass_over, path, why, self.say))
+            why = f"{path}: expected what is kept of the points beside it, found it damaged or gone"
+            self.ranks.from_root(partial(pass_over, path, why, self.say))
         else:
             return
         self.training.resume(self._earlier)
@@ -119,7 +119,7 @@ class Keeper:
         directory, checkpoints = self.directory, self.directory.checkpoints
         result = self._whole_result()
         newest = max(map(number, checkpoints.names()), default=-1)
-        if result is not None and int(result.about.get("iteration", 0)) > newest:
+        if result is not None and int(result.about["iteration"]) > newest:
             name, self._earlier = directory.result.name, result
         elif checkpoints:
             checkpoints.tidy()
@@ -130,24 +130,26 @@ class Keeper:
                 self.say(f"{directory.path}: holds this run, but not yet a checkpoint; it starts from the beginning")
             return None
         about = self._earlier.about
-        if not {"iteration", "calm", "restarts", "data fingerprint"} <= set(about):
-            raise UserError(f"{name}: expected a run of this version, found one of an older; --fresh starts over")
         return name, about["data fingerprint"], about.get("points digest", "")
 
     def _whole_result(self) -> Result | None:
-        """The result, if there is one that can be read."""
+        """The result, if there is one that is sound and of this job."""
+        path = self.directory.result
         if not self.directory.finished:
             return None
         try:
-            return load(self.directory.result)
+            result = load(path)
+            if (why := self._foreign(result)) is None:
+                return result
+            why = f"{path}: {why}"
         except UserError as error:
-            self.directory.result.replace(self.directory.result.with_name("result.h5.unusable"))
-            self.say(f"warning: {error}; it is passed over and kept as result.h5.unusable")
-            return None
+            why = str(error)
+        pass_over(path, why, self.say)
+        return None
 
     def _foreign(self, found: Result) -> str | None:
         keys = differing_keys(tomllib.loads(found.about["job"]), self.job.resolved(), HARMLESS)
-        return f"expected a checkpoint of this job, found one of another ({keys[0]})" if keys else None
+        return f"expected a run of this job, found one of another ({keys[0]})" if keys else None
 
     @property
     def finished(self) -> bool:

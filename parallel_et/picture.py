@@ -14,6 +14,8 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from parallel_et.io.whole import write_whole
+
 CELL = 0.86
 """Inches of the longer side of a cell."""
 LABEL = 0.18
@@ -74,7 +76,7 @@ class Look(NamedTuple):
 def draw_fields(W: np.ndarray, shape: tuple[int, ...], path: Path, title: str = "") -> None:
     """All fields of W (D, H) in their order as one PNG."""
     look = Look.of(shape, bool(W.min() < -0.05 * np.abs(W).max()))
-    path.write_bytes(png(draw_sheet(grid(W.T), look, title)))
+    write_whole(path, png(draw_sheet(grid(W.T), look, title)))
 
 
 def grid(points: Iterable[np.ndarray], labels: Sequence[str] = (), first_row: int = 0, columns: int = 0) -> list[Cell]:
@@ -117,7 +119,7 @@ def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequen
         axis.text(left - 0.06 - axes[0], middle, name, fontsize=7.5, ha="right", va="center")
     if look.sound:
         draw_axes(axis, (left, head + (rows - 1) * stepy + above, width, height), look.sound)
-    axis.text(left, 0.06, title, fontsize=8, va="top")
+    axis.text(left, 0.06, title, fontsize=8, va="top", parse_math=False)  # it may hold any sign, as "$"
     axis.set(xlim=(0, total[0]), ylim=(total[1], 0))  # in inches, downwards
     axis.set_axis_off()
     scale = (total[0] - right + 0.1) / total[0], 1 - (head + above) / total[1]

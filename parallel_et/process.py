@@ -63,21 +63,12 @@ def tell(text: str, file: TextIO | None = None, end: str = "\n") -> None:
 
 
 def start_of(pid: int) -> str:
-    """When a process began, in the system's own ticks; "" if there is none of that number, or it is a zombie."""
+    """When a process began, in the system's own ticks; "" if /proc shows none of that number, or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return "" if Path("/proc/self/stat").exists() or not _answers(pid) else "unknown"
+        return ""
     return "" if fields[0] in "ZX" else fields[19]
-
-
-def _answers(pid: int) -> bool:
-    """Whether there is a process of that number, where the system has no /proc."""
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return isinstance(error, PermissionError)
-    return True
 
 
 def age() -> float:
@@ -86,6 +77,14 @@ def age() -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME) - int(start_of(os.getpid())) / os.sysconf("SC_CLK_TCK")
     except (AttributeError, ValueError):
         return 0.0
+
+
+def namespace() -> str:
+    """What tells the process numbers that we see from those of containers; "" where /proc does not show ours."""
+    try:
+        return os.readlink(SELF / "ns/pid") if os.readlink(SELF) == str(os.getpid()) else ""
+    except OSError:
+        return ""
 
 
 def boot() -> str:

@@ -15,6 +15,7 @@ from parallel_et.demand import Demand, count_statistics, demand
 from parallel_et.em import Problem
 from parallel_et.errors import UserError
 from parallel_et.io.files import FileRows, read_array
+from parallel_et.io.sealed import check_seal
 from parallel_et.job import Job
 from parallel_et.kernels import fixed
 from parallel_et.models.base import FileInit, Params, Summary
@@ -27,6 +28,7 @@ from parallel_et.random import stream
 from parallel_et.rows import Rows, new_table
 from parallel_et.schedule import Plan
 from parallel_et.schema import readable
+from parallel_et.sound import Limits
 
 LARGEST = 1e100
 
@@ -120,14 +122,15 @@ def given_arrays(job: Job, dims: int) -> dict[str, np.ndarray]:
     init = job.model.init.W
     if not isinstance(init, FileInit):
         return {}
+    check_seal(init.file)
     W = read_array(init.file, init.dataset)
     if W.shape != (dims, job.model.causes):
         raise UserError(
             f"{init.file}: {init.dataset}: expected the shape {(dims, job.model.causes)} (dimensions x causes), "
             f"found {W.shape}"
         )
-    if not np.isfinite(W).all():
-        raise UserError(f"{init.file}: {init.dataset}: expected finite numbers, found others")
+    if (bad := Limits(W.shape, -LARGEST, LARGEST).outside(W)) is not None:  # what is negative, a model may clamp
+        raise UserError(f"{init.file}: {init.dataset}: expected numbers below {LARGEST:g}, found {bad:g}")
     return {"W": W}
 
 

@@ -85,9 +85,9 @@ def killed(package, tmp_path_factory):
     place = tmp_path_factory.mktemp("killed")
     shutil.copy(package / "data.npy", place)
     (place / "job.toml").write_text(JOB.format(iterations=60))
-    path = paused(place, "io.checkpoints", "Checkpoints.save")["PYTHONPATH"]
+    paused(place, "io.checkpoints", "Checkpoints.save")
     for ranks in (3, 2):
-        process = start(ranks, "job.toml", cwd=place, PYTHONPATH=f"{path}:{package}")
+        process = start(ranks, "job.toml", cwd=place, PYTHONPATH=f"{place}:{package}")
         wait_for((place / "here").exists, process)
         os.kill(ranks_of(place)[ranks - 1], signal.SIGKILL)
         ended(process, place)

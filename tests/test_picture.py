@@ -58,3 +58,8 @@ def test_constant_and_empty_fields_can_be_drawn(tmp_path):
     for shape in ((2, 2), (4,), (2, 2, 1)):
         draw_fields(np.zeros((4, 3)), shape, tmp_path / "fields.png", "nothing yet")
         assert imread(tmp_path / "fields.png").ndim == 3
+
+
+def test_a_title_is_not_read_as_a_formula(tmp_path):
+    draw_fields(np.ones((4, 2)), (2, 2), tmp_path / "fields.png", r"the job $\frac$")
+    assert (tmp_path / "fields.png").read_bytes().startswith(b"\x89PNG")

@@ -12,8 +12,12 @@ import h5py
 import numpy as np
 import pytest
 from launch import call, ended, launch, paused, ranks_of, start, wait_for
+from sealing import change, put
 
 from parallel_et.commands.trials import main, wilson
+from parallel_et.io.sealed import write_sealed
+from parallel_et.io.trials import read_trials
+from parallel_et.io.whole import hdf5_image
 from parallel_et.job import read_job
 from parallel_et.parallel.ranks import Ranks
 
@@ -189,7 +193,10 @@ def test_trials_of_another_job_are_refused_or_put_aside(place):
     same(rows(place / f"{FILE}.old-1"), before)
     assert rows(place / FILE)["W"].tobytes() != before["W"].tobytes()
     (place / "other.h5").write_text("no trials")
-    for output, why in (("other.h5", "an HDF5 file, found something else"), ("runs", "a file, found a directory")):
+    for output, why in (
+        ("other.h5", "a file of trials, found a file without its checksum"),
+        ("runs", "a file, found a directory"),
+    ):
         wrong = trials(None, "--count", "1", "--output", output, place=place)
         assert wrong.returncode == 2
         assert wrong.stderr.startswith(f"{output}: expected {why}")
@@ -227,12 +234,9 @@ def test_they_stop_before_the_time_limit(place):
 
 
 def test_the_best_of_each_set_is_that_of_the_smallest_sigma_or_the_largest_free_energy(place, undisturbed):
-    with h5py.File(place / "given.h5", "w") as file:
-        for name, column in undisturbed.items():
-            file[name] = column
-        file["found"][:] = np.random.default_rng(1).permutation([10] * 6 + [9] * 6)
-        file.attrs["job"] = JOB_TOML
-        found, sigma, energy = (file[name][()] for name in ("found", "sigma", "free_energy"))
+    found = np.random.default_rng(1).permutation([10] * 6 + [9] * 6)
+    write_sealed(place / "given.h5", hdf5_image({"": {**undisturbed, "found": found}}, {"job": JOB_TOML}))
+    sigma, energy = (undisturbed[name] for name in ("sigma", "free_energy"))
     for by, merit, words in (("sigma", -sigma, "smallest sigma"), ("free_energy", energy, "largest free energy")):
         for given, size in (((), 12), (("--of", "5"), 5), (("--of", "3"), 3)):
             options = ("--count", "12", "--output", "given.h5", "--best", by, *given)
@@ -335,7 +339,9 @@ def test_trials_that_vanish_are_told_at_the_end_and_run_again(place, undisturbed
     (place / "go").touch()
     _, code, said = ended(process, place)
     assert code == 2, said
-    assert re.search(rf"{FILE}.parts/({gone[0].stem}|{gone[1].stem}).h5: expected an HDF5 file, found nothing", said)
+    assert re.search(
+        rf"{FILE}.parts/({gone[0].stem}|{gone[1].stem}).h5: expected a file of trials, found nothing", said
+    )
     assert trials(None, "--count", "12", place=place).returncode == 0
     same(rows(place / FILE), undisturbed)
 
@@ -352,3 +358,35 @@ def test_the_interval_is_wilsons():
     assert (round(low, 3), round(high, 3)) == (0.812, 0.968)
     assert wilson(50, 50)[1] == 1.0
     assert wilson(0, 5)[0] == 0.0
+
+
+FAULTS = {
+    "a bit": (None, "expected a file of trials, found a damaged one: its checksum is wrong"),
+    "no seeds": (put("/seed", None), "/seed: expected finite numbers of 0 or more, found nothing there"),
+    "a short column": (put("/sigma", [1.0]), "/sigma: expected the shape 2, found 1"),
+    "pi 2": (put("/pi", [0.1, 2.0]), "/pi: expected finite numbers above 0 and below 1, found 2"),
+    "W not a number": (put("/W", np.full((2, 25, 10), np.nan)), "/W: expected finite numbers, found nan"),
+    "W flat": (put("/W", np.ones((2, 25))), "/W: expected the shape 2 x any x 10, found 2 x 25"),
+    "half a seed": (put("/seed", [1.5, 2.5]), "/seed: expected whole numbers, found float64"),
+    "no job": (put("job", None), "attribute job: expected a text, found nothing"),
+    "job no TOML": (put("job", "[model"), "attribute job: expected TOML, found a mistake: "),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_trials_that_cannot_be_are_refused(place, undisturbed, fault):
+    two = {name: column[:2] for name, column in undisturbed.items()}
+    write_sealed(place / "given.h5", hdf5_image({"": two}, {"job": JOB_TOML}))
+    assert len(read_trials(place / "given.h5")[1]) == 2
+    how, line = FAULTS[fault]
+    if how is None:
+        content = bytearray((place / "given.h5").read_bytes())
+        content[len(content) // 2] ^= 1
+        (place / "given.h5").write_bytes(content)
+    else:
+        change(place / "given.h5", how)
+    done = trials(None, "--count", "2", "--output", "given.h5", place=place)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"given.h5: {line}")
+    assert done.stderr.endswith("; use another --output, or --fresh to start over\n")
+    assert done.stderr.count("\n") == 1

@@ -2,7 +2,6 @@
 
 import argparse
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -19,12 +18,13 @@ from parallel_et.io.files import FileRows
 from parallel_et.io.lock import Lock
 from parallel_et.io.output import Output, Table, discard
 from parallel_et.io.result import Result
-from parallel_et.job import Job, check_job
+from parallel_et.job import Job
 from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.team import Team
 from parallel_et.progress import Reporter
 from parallel_et.setup import largest_of, open_source, size_up
+from parallel_et.sound import job_of
 from parallel_et.stopping import Stopping, Wish
 
 PIECE = 1 << 25
@@ -81,8 +81,8 @@ def trained(place: str, ranks: Ranks, report: Reporter) -> tuple[Job, Params, di
     def find() -> tuple[Job, tuple[int, ...], dict[str, Any]]:
         nonlocal found
         found, name = RunDirectory(place).latest()
-        report.say(f"{place}: the parameters of {name}, after {found.about.get('iteration', '?')} iterations")
-        return check_job(tomllib.loads(found.about["job"]), found.about["name"]), found.W.shape, found.about
+        report.say(f"{place}: the parameters of {name}, after {found.about['iteration']} iterations")
+        return job_of(found.about, name), found.W.shape, found.about
 
     job, shape, about = ranks.from_root(find)
     empty = Params(np.empty(shape), np.empty(()), np.empty(()))

@@ -6,8 +6,8 @@ import numpy as np
 from pydantic import Field
 
 from parallel_et.data.base import GROUP, DataOptions, Generated
-from parallel_et.errors import UserError
 from parallel_et.io.files import read_group
+from parallel_et.io.sealed import check_seal
 from parallel_et.models import known
 from parallel_et.models.base import Model, Params
 from parallel_et.random import stream
@@ -50,17 +50,17 @@ class DrawnFromFile(Drawn):
     Options = ModelOptions
 
     def __init__(self, options: ModelOptions, seed: int, job: Any) -> None:
+        from parallel_et.sound import check_arrays, parameters  # which knows jobs, and these know us
+
+        check_seal(options.params)
         arrays = read_group(options.params, "params")
-        missing = [name for name in Params.__dataclass_fields__ if name not in arrays]
-        if missing:
-            raise UserError(f"{options.params}: expected a dataset /params/{missing[0]}, found none")
-        params = Params(**{name: arrays[name] for name in Params.__dataclass_fields__})
-        W, sigma, pi = params.W, params.sigma, params.pi
-        if not (W.ndim == 2 and sigma.shape == pi.shape == () and 0 <= sigma < np.inf and 0 < pi < 1):
-            expected = "W (dimensions x causes), sigma of 0 or more and pi in (0, 1)"
-            raise UserError(f"{options.params}: /params: expected {expected}, found {W.shape}, {sigma} and {pi}")
         kind = known()[options.model or job.model.name]
-        model = kind(kind.Options(name="model", causes=W.shape[1]), len(W))
+        wanted = parameters(kind, None, None)
+        wanted["sigma"] = wanted["sigma"]._replace(low=0.0)  # no noise at all will do here
+        check_arrays(arrays, wanted, f"{options.params}: /params")
+        params = Params(**{name: arrays[name] for name in wanted})
+        D, H = params.W.shape
+        model = kind(kind.Options.model_construct(name="model", causes=H), D)
         super().__init__(model, params, options.points, seed if options.seed is None else options.seed)
 
 

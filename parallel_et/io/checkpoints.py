@@ -3,19 +3,12 @@
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from hashlib import sha256
-from io import BytesIO
 from pathlib import Path
-
-import h5py
 
 from parallel_et.errors import UserError
 from parallel_et.io.kept import remove_kept
 from parallel_et.io.result import Result, read_result
-from parallel_et.io.whole import make_durable, write_whole
-
-MARK = b"\nparallel_et checkpoint sha256 "
-"""Stands behind the HDF5 data, which HDF5 does not mind, and before their checksum."""
+from parallel_et.io.whole import make_durable
 
 
 class Checkpoints:
@@ -46,9 +39,8 @@ class Checkpoints:
 
     def save(self, iterations: int, result: Result, keep: int) -> None:
         """Write one and remove those before the last ``keep``; OSError if there is no room, and all others stand."""
-        image = result.image()
         self.make()
-        write_whole(self.of(iterations), image, MARK, sha256(image).hexdigest().encode())
+        result.write(self.of(iterations))
         for old in self.names()[keep:]:
             with suppress(OSError):
                 old.unlink()
@@ -64,31 +56,26 @@ class Checkpoints:
         for path in self.names():
             try:
                 result = read(path)
-                why = foreign(result)
-            except (OSError, ValueError, KeyError) as error:
+                if (why := foreign(result)) is None:
+                    return path, result
+                why = f"{path}: {why}"
+            except UserError as error:
                 why = str(error)
-            if why is None:
-                return path, result
-            self.pass_over(path, why, warn)
+            pass_over(path, why, warn)
         raise UserError(
             f"{self.path}: expected a checkpoint to go on from, found none that is sound; --fresh starts over"
         )
 
-    def pass_over(self, path: Path, why: str, warn: Callable[[str], None]) -> None:
-        """Put a checkpoint aside that is of no use."""
-        aside = path.with_name(f"{path.name}.unusable")
-        with suppress(OSError):
-            path.replace(aside)
-        warn(f"warning: {path}: {why}; it is passed over and kept as {aside.name}")
-
     def tidy(self) -> None:
         """Remove what a killed run has left half written; only who holds the run directory may do this."""
         for part in self.path.glob("*.h5.part"):
-            part.unlink()
+            with suppress(OSError):
+                part.unlink()
         for points in self.path.glob("*.points.h5*"):
             checkpoint = points.with_name(f"{points.name.partition('.')[0]}.h5")
-            if not checkpoint.exists():
-                remove_kept(checkpoint)
+            with suppress(OSError):
+                if not checkpoint.exists():
+                    remove_kept(checkpoint)
 
 
 def number(path: Path) -> int:
@@ -97,12 +84,17 @@ def number(path: Path) -> int:
 
 
 def read(path: Path) -> Result:
-    """A checkpoint, verified; ValueError that says what is wrong with it."""
-    content = path.read_bytes()
-    image, mark, checksum = content.rpartition(MARK)
-    if not mark:
-        raise ValueError("expected a checkpoint, found a file that is cut off or something else")
-    if sha256(image).hexdigest().encode() != checksum:
-        raise ValueError("expected a checkpoint, found a damaged one: its checksum is wrong")
-    with h5py.File(BytesIO(image)) as file:
-        return read_result(file)
+    """A checkpoint, verified; UserError that says what is wrong with it."""
+    return read_result(path, "a checkpoint")
+
+
+def pass_over(path: Path, why: str, warn: Callable[[str], None]) -> None:
+    """Put a checkpoint or a result aside that is of no use; ``why`` names it."""
+    aside = path.with_name(f"{path.name}.unusable")
+    try:
+        path.replace(aside)
+    except FileNotFoundError:
+        pass  # it is gone already
+    except OSError as error:
+        raise UserError(f"{aside}: expected a place to put {path.name} aside, found {error.strerror}") from None
+    warn(f"warning: {why}; it is passed over and kept as {aside.name}")

@@ -1,5 +1,6 @@
 """The run directory: job.toml, log.txt, checkpoints, result.h5, and the lock of the job that works on it."""
 
+import errno
 import os
 import re
 import sys
@@ -32,8 +33,8 @@ class RunDirectory:
     def stored_job(self) -> dict[str, Any] | None:
         """The resolved job of the run that is there, if one is."""
         try:
-            return tomllib.loads(self.job.read_text()) if self.job.exists() else None
-        except (OSError, ValueError) as error:
+            return tomllib.loads(self.job.read_text()) if self.job.is_file() else None
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"{self.job}: expected the job of an earlier run, found something else ({error})") from None
 
     @property
@@ -43,20 +44,37 @@ class RunDirectory:
 
     def check_place(self) -> None:
         """Refuse a place that cannot be a run directory, before any work is done."""
-        there = next(place for place in (self.path.resolve(), *self.path.resolve().parents) if place.exists())
+        here = self._real()
+        there = next(place for place in (here, *here.parents) if place.exists())
         if not there.is_dir():
             raise UserError(f"{self.path}: expected a directory, found a file {there}")
         if not os.access(there, os.W_OK | os.X_OK):
             raise UserError(f"{self.path}: expected a directory to write to, found {there} read-only")
+        for file in (self.job, self.log, self.result):
+            if file.is_symlink() or (file.exists() and not file.is_file()):
+                found = "a symbolic link" if file.is_symlink() else "a directory" if file.is_dir() else "something else"
+                raise UserError(f"{file}: expected a file, found {found}")
+        folder = self.checkpoints.path
+        if not folder.is_dir() and (folder.is_symlink() or folder.exists()):
+            raise UserError(f"{folder}: expected a directory, found something else")
         if self.path.is_dir() and not self.job.exists():
             ours = ("lock", "stop", "job.toml.part")  # of a run that was killed before it began
             if not all(item.name.startswith(ours) for item in self.path.iterdir()):
                 raise UserError(f"{self.path}: expected an empty directory or one of a run, found other files")
 
+    def _real(self) -> Path:
+        """Where the directory is, or will be, if links lead to it."""
+        try:
+            os.stat(self.path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):  # such as links that lead round in a circle
+                raise UserError(f"{self.path}: expected a directory, found {error.strerror}") from None
+        return Path(os.path.realpath(self.path))
+
     def hold(self, say: Callable[[str], None]) -> None:
         """Make the directory if need be, and keep other jobs out of it."""
         try:
-            self.path.resolve().mkdir(parents=True, exist_ok=True)
+            self._real().mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{self.path}: expected a directory to write to, found {error.strerror}") from None
         self._lock = Lock(self.path / "lock", str(self.path), say)
@@ -81,7 +99,7 @@ class RunDirectory:
             return None
         self.release()
         number = 1
-        here = self.path.resolve()
+        here = self._real()
         while (aside := here.with_name(f"{here.name}.old-{number}")).exists():
             number += 1
         try:
@@ -111,12 +129,18 @@ class RunDirectory:
     def latest(self) -> tuple[Result, str]:
         """The result, or else what the newest sound checkpoint has, and its name; nothing is touched."""
         names: list[Path] = []
+        self._real()
         while True:
             if self.finished:
-                return load(self.result), self.result.name
+                try:
+                    return load(self.result), self.result.name
+                except UserError as error:
+                    if not self.checkpoints.names():
+                        raise
+                    raise UserError(f"{error}; the command that began this run writes it again") from None
             before, names = names, self.checkpoints.names()
             for path in names:
-                with suppress(OSError, ValueError):
+                with suppress(UserError):
                     return read(path), path.name
             if names == before:  # else those of a run at work made place for others
                 raise UserError(f"{self.path}: expected a run with a result or a checkpoint, found none")
@@ -128,7 +152,7 @@ class RunDirectory:
     def note(self, line: str) -> None:
         """Append a line to the log; a disk that is full is no reason to end a run."""
         try:
-            with self.log.open("a") as file:
+            with open(self.log, "a", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666)) as file:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
             self._full = False
         except OSError as error:
@@ -139,7 +163,7 @@ class RunDirectory:
     def finish(self, result: Result) -> None:
         """Store the result."""
         try:
-            write_whole(self.result, result.image())
+            result.write(self.result)
         except OSError as error:
             raise UserError(
                 f"{self.result}: expected room to write the result, found {error.strerror}; "

@@ -35,7 +35,7 @@ def load_kept(checkpoint: Path, kept: Mapping[str, np.ndarray], shard: Shard, ra
         for name, array in kept.items():
             array[:] = read_rows(place_of(checkpoint), name, shard.first, shard.last)
         good = True
-    except (UserError, OSError, ValueError):
+    except (UserError, OSError, TypeError, ValueError):
         good = False
     return digest(kept, shard, ranks) if not ranks.either(not good) else "unreadable"
 

@@ -3,21 +3,27 @@
 import json
 import os
 import platform
+import re
+import stat
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from parallel_et.errors import UserError
-from parallel_et.process import boot, start_of
+from parallel_et.process import boot, namespace, start_of
 
 BEAT = 2.0
 """Seconds between two signs of life of the holder."""
 PATIENCE = 10.0
-"""Seconds without one after which a holder on another node is dead."""
+"""Seconds without one after which a holder on another node, or in another container, is dead."""
+GLANCE = 0.05
+"""Seconds between two looks at a lock that cannot be read."""
+MOST = 1 << 14
+"""Bytes of a lock."""
 
 
 class Lock:
@@ -36,6 +42,7 @@ class Lock:
         self.me = {
             "host": platform.node(),
             "boot": boot(),
+            "space": namespace(),
             "pid": os.getpid(),
             "start": start_of(os.getpid()),
             "job": os.environ.get("SLURM_JOB_ID", ""),
@@ -77,20 +84,32 @@ class Lock:
 
     def _try(self) -> bool:
         beside = self.path.with_name(f"{self.path.name}.{self.me['token']}")
+        with self._writing():
+            file = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            file = os.open(beside, os.O_RDWR | os.O_CREAT, 0o666)
-            self._write(file, 0)
-            os.link(beside, self.path)
-        except FileExistsError:
+            with self._writing():
+                self._write(file, 0)
+                os.link(beside, self.path)
+        except (FileExistsError, UserError) as error:
             os.close(file)
-            return False
-        except OSError as error:
-            raise UserError(f"{self.path}: expected a place to write to, found {error.strerror}") from None
+            if isinstance(error, FileExistsError):
+                return False
+            raise
         finally:
             with suppress(OSError):
                 beside.unlink()
         self._file = file  # of our own lock: what we write there later cannot hit that of another
         return True
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Say in one line why nothing can be written there; that a name is taken is no such reason."""
+        try:
+            yield
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise UserError(f"{self.path}: expected a place to write to, found {error.strerror}") from None
 
     def _write(self, file: int, beat: int) -> None:
         os.pwrite(file, json.dumps({**self.me, "beat": f"{beat:09d}"}).encode(), 0)
@@ -99,8 +118,8 @@ class Lock:
     def _lives(self, holder: dict[str, Any]) -> bool:
         if holder["job"] and holder["job"] == self.me["job"] and holder["restart"] != self.me["restart"]:
             return False  # Slurm runs a requeued job again only when it has ended
-        if (holder["host"], holder["boot"]) == (self.me["host"], self.me["boot"]):
-            return start_of(holder["pid"]) == holder["start"]
+        if self.me["space"] and all(holder[key] == self.me[key] for key in ("host", "boot", "space")):
+            return start_of(holder["pid"]) == holder["start"]  # else its number means nothing here
         self.say(f"{self.path}: held by a job on {holder['host']}; waiting up to {PATIENCE:.0f} s for a sign of life")
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -117,15 +136,16 @@ class Lock:
         claim, deadline = self.path.with_name(f"{self.path.name}.{dead['token']}"), time.monotonic() + PATIENCE
         while self._is_of(dead):
             try:
-                os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                with self._writing():
+                    os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                    if self._is_of(dead):
+                        self.path.unlink(missing_ok=True)
+                    claim.unlink(missing_ok=True)
             except FileExistsError:
                 if time.monotonic() > deadline:  # who made it died as well
-                    claim.unlink(missing_ok=True)
+                    with self._writing():
+                        claim.unlink(missing_ok=True)
                 time.sleep(BEAT / 4)
-                continue
-            if self._is_of(dead):
-                self.path.unlink(missing_ok=True)
-            claim.unlink(missing_ok=True)
 
     def _is_of(self, job: dict[str, Any]) -> bool:
         holder = read(self.path)
@@ -142,10 +162,53 @@ class Lock:
 def read(path: Path) -> dict[str, Any] | None:
     """Who holds a lock, if anybody does."""
     for _ in range(20):
-        try:
-            return json.loads(path.read_text())
-        except FileNotFoundError:
+        content = _content(path)
+        if content is None:
             return None
-        except (OSError, ValueError):  # being written just now
-            time.sleep(0.05)
-    raise UserError(f"{path}: expected the lock of a job, found something else; remove it if no job is at work")
+        try:
+            holder = {"space": "", **json.loads(content)}
+        except (ValueError, TypeError, RecursionError):
+            holder = {}
+        if all(good(holder.get(key)) for key, good in WANTED.items()):
+            return holder
+        time.sleep(GLANCE)  # it may be being written just now
+    raise _no_lock(path, "something else")
+
+
+def _content(path: Path) -> bytes | None:
+    """The beginning of a file, none if there is no file; a link is not followed, a pipe not waited for."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _no_lock(path, "a symbolic link" if path.is_symlink() else error.strerror) from None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise _no_lock(path, "no plain file")
+        content = os.read(file, MOST + 1)
+    except OSError:  # on shared file systems: somebody has just removed it
+        content = b""
+    finally:
+        os.close(file)
+    if len(content) > MOST:
+        raise _no_lock(path, "a long file")
+    return content
+
+
+def _no_lock(path: Path, found: str | None) -> UserError:
+    return UserError(f"{path}: expected the lock of a job, found {found}; remove it if no job is at work")
+
+
+def _word(value: object) -> bool:
+    """Whether a value of a lock can be shown to people."""
+    return isinstance(value, str) and len(value) < 1000 and value.isprintable()
+
+
+WANTED: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("host", "boot", "start", "job", "restart", "space"), _word),
+    "pid": lambda value: type(value) is int and 0 < value < 1 << 31,
+    "token": lambda value: isinstance(value, str) and re.fullmatch("[0-9A-Za-z]{1,64}", value) is not None,
+    "beat": lambda value: type(value) in (int, str),
+}
+"""What a lock says, and whether it can be: the token becomes part of the name of a file."""

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 
 from parallel_et.errors import UserError
-from parallel_et.io.files import open_hdf5
+from parallel_et.io.sealed import open_sealed, write_sealed
 from parallel_et.io.whole import hdf5_image
 
 GROUPS = ("params", "history", "snapshots", "truth")
@@ -39,30 +39,51 @@ class Result:
         """The generative fields, (D, H)."""
         return self.params["W"]
 
-    def image(self) -> bytes:
-        """As an HDF5 file."""
-        return hdf5_image({group: getattr(self, group) for group in GROUPS}, self.about)
+    def write(self, path: Path) -> None:
+        """Write it to an HDF5 file that is there as a whole or not at all; OSError if that fails."""
+        write_sealed(path, hdf5_image({group: getattr(self, group) for group in GROUPS}, self.about))
 
 
 def load(place: str | os.PathLike[str]) -> Result:
     """The result of a run, from its directory or its ``result.h5``."""
     path = Path(place)
-    path = path / "result.h5" if path.is_dir() else path
-    with open_hdf5(str(path)) as file:
-        if "params" not in file:
-            raise UserError(f"{path}: expected the result of a run, found no group /params")
-        return read_result(file)
+    return read_result(path / "result.h5" if path.is_dir() else path, "the result of a run")
 
 
-def read_result(file: h5py.File) -> Result:
-    """The result that an open HDF5 file holds."""
-    groups: dict[str, dict[str, np.ndarray]] = {}
-    for group in GROUPS:
-        arrays = groups.setdefault(group, {})
-        if group in file:
-            file[group].visititems(
-                lambda name, item, into=arrays: (
-                    into.update({name: item[()]}) if isinstance(item, h5py.Dataset) else None
-                )
-            )
-    return Result(**groups, about=dict(file.attrs))
+def read_result(path: Path, what: str) -> Result:
+    """The result or checkpoint that a file holds, if all in it is sound; otherwise the line that says what is not.
+
+    Parameters
+    ----------
+    what : it should be, in words
+    """
+    from parallel_et.sound import check_result  # knows the models, whose kernels take their time to load
+
+    with open_sealed(path, what) as file:
+        groups = {group: read_arrays(file, group, path) for group in GROUPS}
+        groups["params"] = {name: np.asarray(value, np.float64) for name, value in groups["params"].items()}
+        result = Result(**groups, about=dict(file.attrs))
+    check_result(result, str(path))
+    return result
+
+
+def read_arrays(file: h5py.File, group: str, path: Path) -> dict[str, np.ndarray]:
+    """All datasets in a group, if there is one, and below; each of numbers, of no more bytes than the file has."""
+    found: dict[str, np.ndarray] = {}
+    most = file.id.get_filesize()
+
+    def add(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if not isinstance(item, h5py.Dataset):
+            return
+        if item.dtype.kind not in "fiub" or item.dtype.itemsize > 8 or item.shape is None:
+            raise UserError(f"{path}: {ascii(item.name)[1:-1]}: expected numbers, found {item.dtype}")
+        if item.nbytes > most:
+            raise UserError(f"{path}: {ascii(item.name)[1:-1]}: expected at most {most} bytes, found {item.nbytes}")
+        found[name] = np.asarray(item[()], np.float64 if item.dtype.kind == "f" else None)
+
+    there = file.get(group)
+    if isinstance(there, h5py.Group):
+        there.visititems(add)
+    elif there is not None:
+        raise UserError(f"{path}: /{group}: expected a group, found something else")
+    return found

@@ -65,7 +65,8 @@ def new_file(path: Path, size: int = 0, more: int = 0) -> Iterator[h5py.File]:
 
     HDF5 does not survive a file that it cannot flush when it closes it: whether there is room is found out before.
     """
-    with open(path, "wb") as raw:
+    path.unlink(missing_ok=True)  # a link is not followed
+    with open(path, "xb") as raw:
         raw.write(bytes(ROOM + more))
         raw.truncate(ROOM + more + size)
     try:

@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 
 from parallel_et.errors import UserError
-from parallel_et.io.files import open_hdf5
 from parallel_et.io.lock import Lock
-from parallel_et.io.whole import hdf5_image, write_whole
+from parallel_et.io.result import read_arrays
+from parallel_et.io.sealed import open_sealed, write_sealed
+from parallel_et.io.whole import hdf5_image
+from parallel_et.sound import Limits, brief, check_arrays, job_of
+
+WAY_OUT = "use another --output, or --fresh to start over"
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ class Trials:
                 about, trials = read_trials(path)
             except UserError as error:
                 if path == self.path:
-                    raise
+                    raise UserError(f"{error}; {WAY_OUT}") from None
                 self.say(f"warning: {error}; this trial is run again")
                 path.unlink()
                 continue
@@ -108,16 +112,17 @@ class Trials:
             self.rows.update((trial.seed, trial) for trial in trials)
 
     def _check(self, path: Path, about: Mapping[str, Any], trials: Iterable[Trial], shape: tuple[int, int]) -> None:
-        way_out = "use another --output, or --fresh to start over"
         if differing := self.differing(about.get("job", "")):
-            lines = [f"{path}: holds trials of another job; {way_out}", *(f"  {line}" for line in differing)]
+            lines = [f"{path}: holds trials of another job; {WAY_OUT}", *(f"  {line}" for line in differing)]
             raise UserError("\n".join(lines))
         for trial in trials:
             if trial.W.shape != shape:
-                raise UserError(f"{path}: expected fields of the shape {shape}, found {trial.W.shape}; {way_out}")
+                raise UserError(f"{path}: expected fields of the shape {shape}, found {trial.W.shape}; {WAY_OUT}")
         wanted = self.about.get("data state", "")
         if (found := about.get("data state", wanted)) != wanted:
-            raise UserError(f"{path}: expected trials on data of {wanted}, found some on data of {found}; {way_out}")
+            raise UserError(
+                f"{path}: expected trials on data of {wanted}, found some on data of {brief(found)}; {WAY_OUT}"
+            )
 
     def begin(self) -> None:
         """Make the folder for trials to come, without what was left there by a job that died."""
@@ -142,7 +147,7 @@ class Trials:
     def ask_to_stop(self) -> None:
         """Tell all ranks to stop after the trials that they run now."""
         with suppress(OSError):  # then they come to their end
-            self.stop.touch()
+            os.close(os.open(self.stop, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
 
     def done(self) -> int:
         """Number of trials that this job has added so far, by whatever rank."""
@@ -167,7 +172,7 @@ class Trials:
     def _write(self, path: Path, trials: list[Trial]) -> None:
         columns = {field.name: np.array([getattr(trial, field.name) for trial in trials]) for field in fields(Trial)}
         with writing(path):
-            write_whole(path, hdf5_image({"": columns}, self.about))
+            write_sealed(path, hdf5_image({"": columns}, self.about))
 
 
 @contextmanager
@@ -180,12 +185,20 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def read_trials(path: Path) -> tuple[dict[str, Any], list[Trial]]:
-    """The attributes and the trials of a file."""
-    with open_hdf5(str(path)) as file:
-        try:
-            about, columns = dict(file.attrs), [file[field.name][()] for field in fields(Trial)]
-            rows = zip(*(column if column.ndim > 1 else column.tolist() for column in columns), strict=True)
-            trials = [Trial(*row) for row in rows]
-        except (KeyError, ValueError) as error:
-            raise UserError(f"{path}: expected a file of trials, found something else ({error})") from None
-    return about, trials
+    """The attributes and the trials of a file, which must be sound."""
+    with open_sealed(path, "a file of trials") as file:
+        about, columns = dict(file.attrs), read_arrays(file, "/", path)
+    n, causes = len(np.atleast_1d(columns.get("seed", ()))), job_of(about, str(path)).model.causes
+    wanted = {
+        "seed": Limits((None,), 0),
+        **dict.fromkeys(("causes", "found", "iterations", "seconds", "sigma"), Limits((n,), 0)),
+        **dict.fromkeys(("mae", "free_energy"), Limits((n,), any=True)),  # not always known
+        "pi": Limits((n,), 0, 1, inside=True),
+        "W": Limits((n, None, causes)),
+    }
+    check_arrays(columns, wanted, f"{path}: ")
+    for name in ("seed", "causes", "found", "iterations"):
+        if columns[name].dtype.kind not in "iu":
+            raise UserError(f"{path}: /{name}: expected whole numbers, found {columns[name].dtype}")
+    rows = zip(*(columns[f.name] if f.name == "W" else columns[f.name].tolist() for f in fields(Trial)), strict=True)
+    return about, [Trial(*row) for row in rows]

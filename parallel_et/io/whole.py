@@ -11,10 +11,14 @@ import numpy as np
 
 
 def write_whole(path: Path, *parts: bytes) -> None:
-    """Write a file beside, flush it to the disk, then give it its name; OSError if that fails, and no trace of it."""
+    """Write a file beside, flush it to the disk, then give it its name; OSError if that fails, and no trace of it.
+
+    What has one of the two names goes away; if it is a link, what it leads to is not touched.
+    """
     beside = path.with_name(path.name + ".part")
+    beside.unlink(missing_ok=True)
     try:
-        with open(beside, "wb") as file:
+        with open(beside, "xb") as file:
             for part in parts:
                 file.write(part)
             file.flush()

@@ -124,6 +124,7 @@ def phases(history: Mapping[str, np.ndarray]) -> Figure:
     below = np.zeros(shares.shape[1])
     palette = ("#bdbdbd", "#1f5f99", "#6baed6", "#fdae61", "#d7301f", "#7a5195", "#74c476")
     for i, name in sorted(enumerate(spent), key=lambda item: -totals[item[0]]):
+        name = name.replace("$", r"\$")  # no formula
         label = f"{name}: {seconds(totals[i])}, {totals[i] / max(totals.sum(), 1e-12):.1%}"
         colour = palette[i % len(palette)]
         axis.bar(edges[:-1], shares[i], np.diff(edges), below, align="edge", color=colour, linewidth=0, label=label)

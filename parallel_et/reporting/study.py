@@ -2,7 +2,6 @@
 
 import json
 import os
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,12 +16,13 @@ from parallel_et.inference import Inference
 from parallel_et.io.directory import RunDirectory
 from parallel_et.io.files import FileRows, read_attributes
 from parallel_et.io.result import Result
-from parallel_et.job import Job, check_job
+from parallel_et.job import Job
 from parallel_et.models.base import Model, Params
 from parallel_et.picture import Sound
 from parallel_et.progress import Reporter
 from parallel_et.reporting.quality import Course, course_of
 from parallel_et.setup import largest_of, model_of, open_source
+from parallel_et.sound import job_of
 
 HDF5 = (".h5", ".hdf5")
 """What the names of files end in that may say what their data are."""
@@ -97,13 +97,11 @@ class Study:
 
 def look_at(directory: RunDirectory, shape: tuple[int, ...] | None, report: Reporter) -> Study:
     """Read a run, and infer the causes of some of its points; ``shape`` is that of a point, if the user tells it."""
-    if not directory.job.exists():
+    if directory.stored_job() is None:
         raise UserError(f"{directory.path}: expected the directory of a run, found no job.toml there")
     who = directory.at_work(report.say)  # before the rest is read, as it may end meanwhile
     result, file = directory.latest()
-    if not {"job", "name", "iteration", "N", "D"} <= set(result.about):
-        raise UserError(f"{directory.path}: {file}: expected a run of this version, found one of an older")
-    job = check_job(tomllib.loads(result.about["job"]), result.about["name"])
+    job = job_of(result.about, file)
     done, dims = int(result.about["iteration"]), len(result.W)
     report.say(f"{directory.path}: the parameters of {file}, after {done} iterations")
     state = f"going on ({who})" if who else "stopped; the command that began it goes on"

@@ -2,10 +2,11 @@ import h5py
 import numpy as np
 import pytest
 from problems import random_params
+from sealing import put, small_result
 
 from parallel_et.errors import UserError
 from parallel_et.job import check_job
-from parallel_et.setup import open_source
+from parallel_et.setup import given_arrays, open_source
 
 
 def job(path, name="linca", **data):
@@ -39,3 +40,49 @@ def test_a_file_without_parameters_is_refused(tmp_path):
         file["other"] = np.ones(3)
     with pytest.raises(UserError, match="expected a group /params, found /other"):
         open_source(job(tmp_path / "p.h5"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("params/W", None, "/params/W: expected finite numbers of 0 or more and up to 1e+150, found nothing there"),
+        (
+            "params/W",
+            np.full((4, 3), np.nan),
+            "/params/W: expected finite numbers of 0 or more and up to 1e+150, found",
+        ),
+        ("params/W", -np.ones((4, 3)), "/params/W: expected finite numbers of 0 or more and up to 1e+150, found -1"),
+        ("params/W", np.ones((0, 3)), "/params/W: expected the shape any x any, found 0 x 3"),
+        ("params/W", np.ones(3), "/params/W: expected the shape any x any, found 3"),
+        ("params/sigma", -1.0, "/params/sigma: expected finite numbers of 0 or more and up to 1e+150, found -1"),
+        ("params/sigma", [1.0], "/params/sigma: expected the shape a single number, found 1"),
+        ("params/pi", 2.0, "/params/pi: expected finite numbers above 0 and below 1, found 2"),
+        ("params/pi", np.nan, "/params/pi: expected finite numbers above 0 and below 1, found nan"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(tmp_path, name, value, line):
+    path = tmp_path / "p.h5"
+    with h5py.File(path, "w") as file:
+        file["params/W"], file["params/sigma"], file["params/pi"] = np.ones((4, 3)), 0.0, 0.5
+    assert open_source(job(path, "nmf")).dims == 4
+    with h5py.File(path, "r+") as file:
+        put(name, value)(file)
+    with pytest.raises(UserError) as error:
+        open_source(job(path, "nmf"))
+    assert str(error.value).startswith(f"{path}: {line}")
+
+
+def test_parameters_of_a_damaged_result_are_refused_wherever_they_are_used(tmp_path):
+    path = tmp_path / "result.h5"
+    small_result().write(path)
+    table = job(path).resolved()
+    table["model"]["init"] = {"W": {"file": str(path), "dataset": "params/W"}}
+    begun = check_job(table)
+    assert open_source(begun).dims == 4
+    assert given_arrays(begun, 4)["W"].shape == (4, 3)
+    content = bytearray(path.read_bytes())
+    content[-200] ^= 1
+    path.write_bytes(content)
+    for use in (lambda: open_source(begun), lambda: given_arrays(begun, 4)):
+        with pytest.raises(UserError, match="found a damaged one: its checksum is wrong"):
+            use()

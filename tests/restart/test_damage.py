@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from launch import call, ended, hooked, learned, ranks_of, start, train, wait_for
 from restarts import checkpoints
+from sealing import change, put
 
 from parallel_et.io.checkpoints import read
 from parallel_et.io.directory import RunDirectory
+from parallel_et.io.sealed import TAIL
 
 
 def damage(path, how):
@@ -44,7 +46,7 @@ def test_a_checkpoint_of_another_job_is_passed_over(torn, ends_the_same):
     shutil.copy(torn / "runs/other/checkpoints/000300.h5", torn / "runs/job/checkpoints/000300.h5")
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
-    assert "expected a checkpoint of this job, found one of another (model.causes: 9 there, 8 here)" in done.stdout
+    assert "expected a run of this job, found one of another (model.causes: 9 there, 8 here)" in done.stdout
 
 
 def test_without_a_sound_checkpoint_nothing_is_started_over(torn):
@@ -91,6 +93,69 @@ def test_a_damaged_result_is_written_again_from_the_checkpoint(torn, undisturbed
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
     assert "it is passed over and kept as result.h5.unusable" in done.stdout
+
+
+CANNOT_BE = {
+    "W not a number": put("params/W", np.full((20, 8), np.nan)),
+    "sigma below 0": put("params/sigma", -1.0),
+    "pi 2": put("params/pi", 2.0),
+    "W gone": put("params/W", None),
+    "W of another shape": put("params/W", np.ones((20, 7))),
+    "N gone": put("N", None),
+    "job no TOML": put("job", "[model"),
+    "history short": put("history/free_energy", np.zeros(299)),
+}
+
+
+@pytest.mark.parametrize("fault", [*CANNOT_BE, "a wrong bit", "an older version"])
+def test_no_command_goes_on_with_a_result_that_cannot_be(torn, undisturbed, ends_the_same, fault):
+    result = torn / "runs/job/result.h5"
+    shutil.copy(undisturbed / "runs/job/result.h5", result)
+    if fault == "a wrong bit":
+        damage(result, "middle")
+    elif fault == "an older version":  # which wrote no checksum
+        result.write_bytes(result.read_bytes()[:-TAIL])
+    else:
+        change(result, CANNOT_BE[fault])
+    for name, *args in (("infer", "data.npy"), ("generate", "--points", 9), ("report",), ("compare",)):
+        done = call(name, "runs/job", *args, cwd=torn)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("runs/job/result.h5: ")
+        assert done.stderr.endswith("; the command that began this run writes it again\n")
+        assert done.stderr.count("\n") == 1
+    done = call("train", "job.toml", cwd=torn)
+    ends_the_same(torn, done)
+    assert "finished" not in done.stdout
+    assert "it is passed over and kept as result.h5.unusable" in done.stdout
+    assert "goes on from 000300.h5" in done.stdout
+
+
+def test_a_checkpoint_that_cannot_be_is_passed_over(torn, ends_the_same):
+    change(torn / "runs/job/checkpoints/000300.h5", CANNOT_BE["W not a number"])
+    change(torn / "runs/job/checkpoints/000200.h5", CANNOT_BE["job no TOML"])
+    done = call("train", "job.toml", cwd=torn)
+    ends_the_same(torn, done)
+    assert "warning: runs/job/checkpoints/000300.h5: /params/W: expected finite numbers" in done.stdout
+    assert "warning: runs/job/checkpoints/000200.h5: attribute job: expected TOML" in done.stdout
+    assert "goes on from 000100.h5" in done.stdout
+
+
+def test_a_result_of_another_job_is_passed_over(torn, ends_the_same):
+    other = ("--set", "anneal.noise.W=0.1", "--output", "runs/other")
+    assert call("train", "job.toml", *other, cwd=torn).returncode == 0
+    shutil.copy(torn / "runs/other/result.h5", torn / "runs/job/result.h5")
+    done = call("train", "job.toml", cwd=torn)
+    ends_the_same(torn, done)
+    assert "result.h5: expected a run of this job, found one of another (anneal.noise.W: 0.1 there, 0.05" in done.stdout
+
+
+def test_a_checkpoint_that_cannot_be_put_aside_is_told_in_one_line(torn):
+    damage(torn / "runs/job/checkpoints/000300.h5", "middle")
+    (torn / "runs/job/checkpoints/000300.h5.unusable/inside").mkdir(parents=True)
+    done = call("train", "job.toml", cwd=torn)
+    assert done.returncode == 2
+    assert done.stderr.startswith("runs/job/checkpoints/000300.h5.unusable: expected a place to put 000300.h5 aside, ")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_log_that_was_torn_is_mended(torn, ends_the_same):

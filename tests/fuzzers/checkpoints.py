@@ -1,0 +1,55 @@
+"""Run directories in which checkpoints, the result or the job are damaged or something else."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from fuzzers.results import check
+from sealing import change, disturb, small_result, spoil
+
+from parallel_et.io.directory import RunDirectory
+
+
+def prepare(folder: Path) -> None:
+    """A run with two checkpoints and a result."""
+    result = small_result()
+    (folder / "sound/checkpoints").mkdir(parents=True)
+    (folder / "sound/job.toml").write_text(result.about["job"])
+    for name in ("checkpoints/000002.h5", "checkpoints/000003.h5", "result.h5"):
+        replace(result, about={**result.about, "host": name}).write(folder / "sound" / name)
+
+
+def case(rng: np.random.Generator, folder: Path) -> None:
+    """Some of the files spoilt; then what the commands do: look, read the latest, and look for where to go on."""
+    run = folder / "run"
+    shutil.rmtree(run, ignore_errors=True)
+    shutil.copytree(folder / "sound", run)
+    files = [path for path in run.rglob("*") if path.is_file()]
+    for path in (files[i] for i in rng.permutation(len(files))[: rng.integers(1, 5)]):
+        match rng.integers(8):
+            case 0:
+                path.unlink()
+            case 1:
+                path.unlink()
+                path.symlink_to(rng.choice(["nowhere", path.name, "../..", "/dev/null", folder / "sound/result.h5"]))
+            case 2:
+                path.unlink()
+                path.mkdir()
+            case 3 | 4 if path.suffix == ".h5":
+                change(path, lambda file: disturb(rng, file))
+            case _:
+                path.write_bytes(spoil(rng, path.read_bytes()))
+    directory = RunDirectory(str(run))
+    match rng.integers(3):
+        case 0:
+            directory.check_place()
+            directory.stored_job()
+        case 1:
+            check(directory.latest()[0])
+        case _:
+            lines: list[str] = []
+            path, result = directory.checkpoints.newest(lambda result: None, lines.append)
+            check(result)
+            assert all(line.isprintable() for line in lines)
+            assert path == max(directory.checkpoints.names())

@@ -1,0 +1,46 @@
+"""Results that are damaged, or hold what cannot be with a checksum that is right."""
+
+from pathlib import Path
+
+import numpy as np
+from sealing import change, disturb, small_result, spoil
+
+from parallel_et.io.result import Result, load
+from parallel_et.sound import job_of
+
+MODELS = ("linca", "nmf", "mca")
+
+
+def prepare(folder: Path) -> None:
+    """A result of each model."""
+    for name in MODELS:
+        small_result(name).write(folder / f"{name}.h5")
+
+
+def case(rng: np.random.Generator, folder: Path) -> None:
+    """One of them, spoilt as bytes or as HDF5."""
+    path = folder / "result.h5"
+    content = (folder / f"{rng.choice(MODELS)}.h5").read_bytes()
+    path.write_bytes(spoil(rng, content) if (as_bytes := rng.random() < 0.3) else content)
+    if not as_bytes:
+        change(path, lambda file: disturb(rng, file))
+    result = load(path)
+    assert not as_bytes or path.read_bytes() == content, "a damaged file is accepted"
+    check(result)
+
+
+def check(result: Result) -> None:
+    """What was accepted must be sound."""
+    W, sigma, pi = (result.params[name] for name in ("W", "sigma", "pi"))
+    job, done = job_of(result.about, "result"), int(result.about["iteration"])
+    assert W.shape == (result.about["D"], job.model.causes)
+    assert np.isfinite(W).all()
+    assert W.dtype == sigma.dtype == pi.dtype == np.float64
+    assert job.model.name == "linca" or W.min() >= 0
+    assert sigma.shape == pi.shape == ()
+    assert 0 < sigma < np.inf
+    assert 0 < pi < 1
+    assert all(values.shape == (done,) for values in result.history.values())
+    assert not done or np.isfinite(result.history["free_energy"]).all()
+    assert all(len(values) == len(result.snapshots["iteration"]) for values in result.snapshots.values())
+    assert all(np.isfinite(values).all() for values in result.truth.values())

@@ -1,0 +1,36 @@
+"""Files of trials that are damaged, or hold what cannot be with a checksum that is right."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+from sealing import change, disturb, small_result, spoil
+
+from parallel_et.io.sealed import write_sealed
+from parallel_et.io.trials import Trial, read_trials
+from parallel_et.io.whole import hdf5_image
+
+
+def prepare(folder: Path) -> None:
+    """A file of three trials."""
+    result = small_result()
+    trials = [Trial(seed, 2, 1, 0.5, 1.5, 0.3, -7.0, 3, 0.1, result.W) for seed in (1, 2, 3)]
+    columns = {field.name: np.array([getattr(trial, field.name) for trial in trials]) for field in fields(Trial)}
+    write_sealed(folder / "sound.h5", hdf5_image({"": columns}, {"job": result.about["job"], "name": "job"}))
+
+
+def case(rng: np.random.Generator, folder: Path) -> None:
+    """The file, spoilt as bytes or as HDF5."""
+    path, content = folder / "trials.h5", (folder / "sound.h5").read_bytes()
+    path.write_bytes(spoil(rng, content) if (as_bytes := rng.random() < 0.3) else content)
+    if not as_bytes:
+        change(path, lambda file: disturb(rng, file))
+    _, trials = read_trials(path)
+    assert not as_bytes or path.read_bytes() == content, "a damaged file is accepted"
+    for trial in trials:
+        assert trial.W.ndim == 2
+        assert np.isfinite(trial.W).all()
+        assert trial.seed >= 0
+        assert isinstance(trial.seed, int)
+        assert trial.sigma >= 0
+        assert 0 < trial.pi < 1
