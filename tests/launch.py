@@ -10,8 +10,8 @@ from pathlib import Path
 
 import h5py
 
+from parallel_et.listening import signals_restored
 from parallel_et.parallel.ranks import run_command
-from parallel_et.stopping import signals_restored
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYD", "SLURM"))}
@@ -63,7 +63,7 @@ def start(ranks: int | None, *args: object, cwd: Path | str = ".", name: str = "
 def hooked(place: Path, code: str) -> dict[str, str]:
     """Environment in which every process runs ``code`` before all else: faults and pauses where they are wanted."""
     (place / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": str(place)}
+    return {"PYTHONPATH": os.pathsep.join([str(place), *filter(None, [CLEAN.get("PYTHONPATH")])])}
 
 
 PAUSE = """
