@@ -1,5 +1,6 @@
 """The start of every command: what must come before the packages that take their time to load."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -14,6 +15,7 @@ def start(name: str, argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command on all ranks, or say that there is no MPI to do so."""
     if name in STOPPING:
         listen()
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # more would be begun, and not used; where memory is short they may hang
     try:
         from parallel_et.parallel.begin import begin
 
