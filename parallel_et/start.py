@@ -17,9 +17,9 @@ def start(name: str, argv: Sequence[str] | None = None) -> NoReturn:
         listen()
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # more would be begun, and not used; where memory is short they may hang
     try:
-        from parallel_et.parallel.begin import begin
+        from parallel_et.parallel.begin import begin_with_all_ranks
 
-        begin()
+        begin_with_all_ranks()
         if name in STOPPING:
             listen()  # again: MPI may have put handlers of its own in place
         from parallel_et.parallel.ranks import run_command

@@ -14,7 +14,9 @@ from parallel_et.listening import signals_restored
 from parallel_et.parallel.ranks import run_command
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
-CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYD", "SLURM"))}
+CLEAN = {
+    key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYD", "SLURM", "OMPI_COMM"))
+}
 PATIENCE = 500.0
 """Seconds to wait for what must happen: long, as the machine may be busy with other things."""
 
@@ -102,8 +104,9 @@ def ranks_of(place: Path) -> list[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             environment = dict(e.split(b"=", 1) for e in (entry / "environ").read_bytes().split(b"\0") if b"=" in e)
-            if Path(os.readlink(entry / "cwd")) == place and b"PMI_RANK" in environment:
-                found.append((int(environment[b"PMI_RANK"]), int(entry.name)))
+            rank = environment.get(b"PMI_RANK") or environment.get(b"OMPI_COMM_WORLD_RANK")
+            if Path(os.readlink(entry / "cwd")) == place and rank:
+                found.append((int(rank), int(entry.name)))
         except OSError:
             continue
     return [pid for _, pid in sorted(found)]

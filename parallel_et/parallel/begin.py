@@ -1,7 +1,7 @@
 """The beginning of MPI in a command, watched: a rank that does not come is no reason to wait for ever."""
 
+import faulthandler
 import os
-from threading import Timer
 
 LIMIT = "PARALLEL_ET_START_LIMIT"
 """Environment variable: seconds that ranks wait for each other while they start; compiling kernels does not count."""
@@ -22,28 +22,17 @@ def start_limit() -> float:
     return float(text) if text.replace(".", "", 1).isdigit() else USUAL
 
 
-def begin() -> None:
-    """Begin MPI, which waits for all ranks; if they do not come in time, end this rank, and thereby all."""
-    try:
-        import mpi4py
+def begin_with_all_ranks() -> None:
+    """Begin MPI, which waits for all ranks; if they do not come in time, end this rank with a traceback, and so all.
 
-        mpi4py.rc.initialize, mpi4py.rc.finalize = False, True  # begun below, where other threads can run meanwhile
-        from mpi4py import MPI
-    except (ImportError, RuntimeError):
-        return  # said where it is needed
-    if MPI.Is_initialized():
-        return
+    The watch has to be one that runs while this thread has the interpreter to itself.
+    """
     size, rank = told(SIZES, 1), told(PLACES, 0)
-    watch = Timer(start_limit() * (1 + 0.1 * rank / size), give_up, (size,))  # the first to speak ends the others
-    watch.daemon = True
-    watch.start()
-    MPI.Init_thread()
-    watch.cancel()
-
-
-def give_up(size: int) -> None:
-    """End this process, though its main thread waits for others."""
-    os.write(
-        2, f"start: expected {size} ranks within {start_limit():g} s ({LIMIT}), found that some began no MPI\n".encode()
-    )
-    os._exit(1)
+    patience = start_limit() * (1 + 0.1 * rank / size)  # the first to speak ends the others
+    faulthandler.dump_traceback_later(max(patience, 1e-3), exit=True, file=2)
+    try:
+        import mpi4py.MPI  # noqa: F401
+    except (ImportError, RuntimeError):
+        pass  # said where it is needed
+    finally:
+        faulthandler.cancel_dump_traceback_later()
