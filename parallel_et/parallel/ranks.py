@@ -125,6 +125,7 @@ class Ranks:
                     flush=True,
                 )
                 self.comm.Abort(1)
+                os._exit(1)  # it may take a while to end this process, and returns
             time.sleep(0.01)
         MPI.Request.Waitall([sent, *reports])
 
