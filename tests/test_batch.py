@@ -25,7 +25,7 @@ iterations = 3
 """
 CODE = """
 import atexit
-from parallel_et.commands import start
+from parallel_et.start import start
 from parallel_et.process import peak_bytes
 atexit.register(lambda: print(peak_bytes()))
 start("train", ["job.toml", "--quiet"])

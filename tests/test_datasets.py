@@ -11,7 +11,8 @@ import pytest
 
 from parallel_et import datasets
 from parallel_et.errors import UserError
-from parallel_et.stopping import SIGNALS, Stopping, Wish
+from parallel_et.listening import signals_restored
+from parallel_et.stopping import Stopping, Wish
 
 
 def patches_of(path):
@@ -56,10 +57,7 @@ def test_luminance_rises_from_black_to_white_without_a_step():
 
 
 def test_whoever_watches_for_signals_does_so_after_data_were_prepared(tmp_path):
-    before = [signal.getsignal(number) for number in SIGNALS]
-    wakeup = signal.set_wakeup_fd(-1)
-    signal.set_wakeup_fd(wakeup)
-    try:
+    with signals_restored():
         watching = Stopping()
         datasets.grass(tmp_path, 20)
         signal.raise_signal(signal.SIGUSR1)
@@ -68,10 +66,6 @@ def test_whoever_watches_for_signals_does_so_after_data_were_prepared(tmp_path):
                 break
             time.sleep(0.01)
         assert watching.wish(0) == Wish.SIGNAL
-    finally:
-        signal.set_wakeup_fd(wakeup)
-        for number, handler in zip(SIGNALS, before, strict=True):
-            signal.signal(number, handler)
 
 
 @pytest.mark.mpi

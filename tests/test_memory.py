@@ -12,7 +12,7 @@ CODE = """
 import atexit, os, pathlib, resource, sys
 here = pathlib.Path(sys.argv[1], f"peak-{os.getpid()}")
 atexit.register(lambda: here.write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)))
-from parallel_et.commands import start
+from parallel_et.start import start
 start(sys.argv[2], sys.argv[3:])
 """
 POINTS, DIMS = 400_000, 128

@@ -16,8 +16,8 @@ from parallel_et.errors import UserError
 from parallel_et.io.files import FileRows, read_attributes
 from parallel_et.io.trials import Trial
 from parallel_et.job import read_job
+from parallel_et.listening import signals_restored
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.stopping import signals_restored
 
 TABLES = sorted(JOBS.glob("*/table.toml"))
 

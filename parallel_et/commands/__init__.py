@@ -1,15 +1,11 @@
 """What the commands do: arguments, and words for people."""
 
 import argparse
-import sys
-from collections.abc import Sequence
 from typing import NoReturn
 
 from parallel_et.errors import UserError
+from parallel_et.listening import STOPPED as STOPPED
 from parallel_et.schema import duration
-
-STOPPED = 75
-"""Exit code of a command that stopped early on purpose and can go on."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,12 +39,3 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise the line instead of printing the usage and leaving."""
         raise UserError(f"{self.prog}: {message}; --help shows an example")
-
-
-def start(name: str, argv: Sequence[str] | None = None) -> NoReturn:
-    """Run a command on all ranks, or say that there is no MPI to do so."""
-    try:
-        from parallel_et.parallel.ranks import run_command
-    except ImportError as error:
-        sys.exit(str(error))
-    run_command(name, argv)

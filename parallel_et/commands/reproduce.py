@@ -27,7 +27,7 @@ from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.progress import Reporter
 from parallel_et.setup import open_source
-from parallel_et.stopping import Stopping, Wish, signals_restored
+from parallel_et.stopping import Stopping, Wish
 
 JOBS = Path(*parallel_et.__path__) / "jobs"
 CHANCE = 0.05
@@ -187,8 +187,7 @@ def on_artificial_data(
     """Run trials, each with data of its own; None if stopped."""
     path = folder / f"{experiment['job']}.h5"
     argv = [job, "--count", str(count), "--set", f"run.seed={seed}", "--output", str(path), *limit]
-    with signals_restored():
-        code = trials.main(ranks, argv)
+    code = trials.main(ranks, argv)
     if code == STOPPED:
         return None
     return ranks.from_root(lambda: judge(experiment, read_trials(path)[1], range(seed, seed + count)))
@@ -232,8 +231,7 @@ def on_real_data(
 ) -> Row | None:
     """One run and its report; None if stopped."""
     run = folder / experiment["job"]
-    with signals_restored():
-        code = train.main(ranks, [job, *(f"--set={key}" for key in settings), "--output", str(run), *limit])
+    code = train.main(ranks, [job, *(f"--set={key}" for key in settings), "--output", str(run), *limit])
     if code == STOPPED:
         return None
     if code:

@@ -9,13 +9,14 @@ from parallel_et.em import Problem
 from parallel_et.io.directory import RunDirectory
 from parallel_et.job import HARMLESS, Job, read_job
 from parallel_et.keeper import Keeper
+from parallel_et.listening import NOT_BEGUN
 from parallel_et.measure import recovery
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.progress import Reporter
 from parallel_et.run import Training
 from parallel_et.schema import in_bytes, readable
 from parallel_et.setup import demand_of, open_source, set_up
-from parallel_et.stopping import Stopping
+from parallel_et.stopping import Stopping, Wish
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -62,6 +63,9 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         report.say(f"the run would go to {directory.path}")
         return 0
 
+    if ranks.either(stopping.wish(0.0) & Wish.SIGNAL):  # while data were read, which may take long
+        report.say(NOT_BEGUN)
+        return STOPPED
     training = Training(job, problem, params, ranks, source.truth(), fingerprint)
     with keeper.keeping(training):
         if keeper.finished:

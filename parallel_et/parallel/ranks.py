@@ -15,6 +15,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from parallel_et.errors import PLACE, UserError, check_name
+from parallel_et.listening import NOT_BEGUN, STOPPED, heard
+from parallel_et.parallel.begin import LIMIT, PLACES, SIZES, start_limit, told
+from parallel_et.process import tell
 
 try:
     from mpi4py import MPI
@@ -25,10 +28,6 @@ except (ImportError, RuntimeError):
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-PLACES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Where launchers tell a process how many ranks there are and which it is, the innermost launcher first."""
 
 EVERYBODY = "all {} ranks have this error"
 
@@ -106,6 +105,29 @@ class Ranks:
         done = self.comm.Ibarrier()
         while not done.Test():
             time.sleep(0.01)
+
+    def meet_in_time(self, seconds: float) -> None:
+        """Wait for all ranks as they start; if some do not come in time, name them and end the job."""
+        if self.size == 1:
+            return
+        sent = self.comm.isend(None, 0)
+        reports = [self.comm.irecv(source=rank) for rank in range(self.size)] if self.is_root else []
+        all_here, begun = self.comm.Ibarrier(), time.monotonic()
+        # Others than the root wait until it would have spoken, even if it was late, and then know who is silent.
+        patience = seconds if self.is_root else seconds * (2.1 + 0.1 * self.rank / self.size)
+        while not all_here.Test():
+            if time.monotonic() > begun + patience:
+                silent = [rank for rank, report in enumerate(reports) if not report.Test()] or [0]
+                print(
+                    f"start: expected all {self.size} ranks within {seconds:g} s ({LIMIT}), found nothing of rank "
+                    f"{', '.join(map(str, silent))}: it hangs, as where memory is too small to load the packages",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                self.comm.Abort(1)
+                os._exit(1)  # it may take a while to end this process, and returns
+            time.sleep(0.01)
+        MPI.Request.Waitall([sent, *reports])
 
     def on_root_alone(self, make: Callable[["Ranks"], T]) -> T:
         """What ``make`` returns for the root as the only rank, on every rank; the others leave their cores to it.
@@ -203,14 +225,14 @@ def library_version() -> str:
 
 def check_start(size: int) -> None:
     """Refuse to be one of many processes that each believe to be the only rank."""
-    told = next((int(os.environ[key]) for key in SIZES if os.environ.get(key, "").isdigit()), 1)
-    if size > 1 or told == 1:
+    expected = told(SIZES, 1)
+    if size > 1 or expected == 1:
         return
-    if next((os.environ[key] for key in PLACES if key in os.environ), "0") == "0":  # one line, though each is a root
+    if told(PLACES, 0) == 0:  # one line, though each is a root
         print(
-            f"start: expected {told} ranks, found {told} times rank 0 of 1: the launcher does not belong to the MPI "
-            f"library of mpi4py ({library_version()}); try srun --mpi=pmi2 or --mpi=pmix (srun --mpi=list shows what "
-            "there is), or the mpirun of that library",
+            f"start: expected {expected} ranks, found {expected} times rank 0 of 1: the launcher does not belong to "
+            f"the MPI library of mpi4py ({library_version()}); try srun --mpi=pmi2 or --mpi=pmix (srun --mpi=list "
+            "shows what there is), or the mpirun of that library",
             file=sys.stderr,
             flush=True,
         )
@@ -238,10 +260,18 @@ def run_command(name: str, argv: Sequence[str] | None = None) -> NoReturn:
     check_start(ranks.size)
     argv = sys.argv[1:] if argv is None else argv
     try:
+        import_module("scipy.linalg")  # has a BLAS of its own, which may hang where memory is small
+        ranks.meet_in_time(start_limit())
         for word in argv:
             check_name(word)
         command = ranks.import_in_turn(f"parallel_et.commands.{name}")
-        code = command.main(ranks, argv)
+        ranks.meet_in_time(start_limit())
+        if ranks.either(bool(heard())):
+            code = STOPPED
+            if ranks.is_root:
+                tell(NOT_BEGUN)
+        else:
+            code = command.main(ranks, argv)
         ranks.meet()  # launchers may end those that stay long after the first has left
     except SystemExit:  # all ranks leave together, as after --help
         raise

@@ -1,0 +1,28 @@
+"""The start of every command: what must come before the packages that take their time to load."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from parallel_et.listening import listen
+
+STOPPING = ("train", "infer", "trials", "generate", "patches", "sounds", "reproduce")
+"""Commands that stop well; a signal ends the others."""
+
+
+def start(name: str, argv: Sequence[str] | None = None) -> NoReturn:
+    """Run a command on all ranks, or say that there is no MPI to do so."""
+    if name in STOPPING:
+        listen()
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # more would be begun, and not used; where memory is short they may hang
+    try:
+        from parallel_et.parallel.begin import begin_with_all_ranks
+
+        begin_with_all_ranks()
+        if name in STOPPING:
+            listen()  # again: MPI may have put handlers of its own in place
+        from parallel_et.parallel.ranks import run_command
+    except ImportError as error:
+        sys.exit(str(error))
+    run_command(name, argv)
