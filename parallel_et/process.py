@@ -25,6 +25,21 @@ def peak_bytes() -> float:
         return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def free_bytes() -> int:
+    """Memory that this process may still take, by the machine and by its own limits."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    free, whole, data = [os.sysconf("SC_PHYS_PAGES") * page], 0, 0
+    with suppress(OSError, IndexError):  # where the system tells
+        free.append(int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) << 10)
+        fields = (SELF / "statm").read_text().split()
+        whole, data = int(fields[0]) * page, int(fields[5]) * page
+    for limit, taken in ((resource.RLIMIT_AS, whole), (resource.RLIMIT_DATA, data)):
+        most = resource.getrlimit(limit)[0]
+        if most != resource.RLIM_INFINITY:
+            free.append(max(0, most - taken))
+    return min(free)
+
+
 def tell(text: str, file: TextIO | None = None, end: str = "\n") -> None:
     """Print at once, by default to standard output; that nobody can read it, or its disk is full, ends no work."""
     with suppress(OSError):
