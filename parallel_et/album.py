@@ -102,7 +102,8 @@ class Album:
         entries = []
         for number, stored in enumerate(self.open(file)):
             self.between()
-            image, notes = self.filtered(file, stored)
+            with np.errstate(all="ignore"):  # numbers that are not finite are refused below
+                image, notes = self.filtered(file, stored)
             if not np.isfinite(image).all():
                 raise UserError(f"{file}: expected finite numbers of single precision, found others")
             (height, width), largest = image.shape, float(np.abs(image).max())

@@ -56,6 +56,19 @@ def usable_bytes(held: int) -> float:
     return max(0.0, usable)
 
 
+def free_bytes() -> int:
+    """Memory that this process may still take, by what the machine has left and by its own limits."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    free = [usable_bytes(held_bytes()), float(os.sysconf("SC_PHYS_PAGES") * page)]
+    with suppress(OSError, IndexError):  # where the system tells
+        fields = (SELF / "statm").read_text().split()
+        for limit, taken in ((resource.RLIMIT_AS, fields[0]), (resource.RLIMIT_DATA, fields[5])):
+            most = resource.getrlimit(limit)[0]
+            if most != resource.RLIM_INFINITY:
+                free.append(max(0.0, most - int(taken) * page))
+    return int(min(free))
+
+
 def tell(text: str, file: TextIO | None = None, end: str = "\n") -> None:
     """Print at once, by default to standard output; that nobody can read it, or its disk is full, ends no work."""
     with suppress(OSError):

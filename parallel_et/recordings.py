@@ -12,11 +12,16 @@ from scipy.signal import resample_poly
 
 from parallel_et.album import Album, Entry
 from parallel_et.errors import UserError
+from parallel_et.io.gate import check_room
 from parallel_et.io.waves import Recording, read_recording
 from parallel_et.preparation import Zca
 
 SILENT = 1e-150
 """Magnitude that stands for none, whose logarithm would be infinite."""
+
+
+RATIO = 250_000
+"""Largest term of the ratio of two sampling rates: the filter between them has twenty times as many taps."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ class SoundSteps:
         mono = samples.mean(1) if self.channel is None else samples[:, self.channel - 1]
         notes: dict[str, Any] = {"recorded at": rate}
         if self.rate not in (None, rate):
+            check_rates(file, len(mono), rate, self.rate or 0)
             mono, rate = resample(mono, rate, self.rate or 0), self.rate or 0
         peak = float(np.abs(mono).max())
         if not 0 < peak < np.inf and (self.trim is not None or self.scale is not None):
@@ -106,6 +112,18 @@ class SoundSteps:
             mono = mono / peak * self.scale  # in this order the peak becomes the scale exactly
             notes["factor"] = self.scale / peak
         return mono, notes
+
+
+def check_rates(file: str, count: int, rate: int, wanted: int) -> None:
+    """Refuse a recording that could not be brought to another rate: what it takes grows with the terms of their ratio.
+
+    The sampling rate of a damaged file may be any number.
+    """
+    common = gcd(rate, wanted)
+    if max(rate, wanted) // common > RATIO:
+        expected = f"a sampling rate in a ratio to {wanted} Hz of numbers up to {RATIO}"
+        raise UserError(f"{file}: expected {expected}, found {rate} Hz")
+    check_room(file, f"a recording at {wanted} Hz", 3 * 8 * (count * wanted // rate))
 
 
 def resample(samples: np.ndarray, rate: int, wanted: int) -> np.ndarray:

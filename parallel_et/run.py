@@ -20,7 +20,7 @@ from parallel_et.job import Job, read_job
 from parallel_et.keeper import Keeper
 from parallel_et.models.base import Knobs, Params
 from parallel_et.parallel.ranks import Ranks, library_version
-from parallel_et.setup import open_source, set_up
+from parallel_et.setup import open_together, set_up
 
 PACKAGES = ("parallel_et", "numpy", "scipy", "numba", "mpi4py", "h5py")
 
@@ -146,7 +146,8 @@ def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | Non
         if keeper is not None:
             ranks.from_root(keeper.look)
         with ranks.together():
-            source = open_source(checked) if data is None else ArrayRows(data)
+            array = None if data is None else ArrayRows(data)
+        source = array or open_together(checked, ranks)
         problem, params, fingerprint = set_up(checked, source, ranks)
         training = Training(checked, problem, params, ranks, source.truth(), fingerprint)
         if keeper is None:

@@ -52,6 +52,14 @@ def open_source(job: Job) -> Source:
     return source
 
 
+def open_together(job: Job, ranks: Ranks) -> Source:
+    """The source on all ranks: a generator is everybody's own, a file is looked at by the root alone; collective."""
+    if job.data.source not in generators():
+        return ranks.from_root(lambda: open_source(job))
+    with ranks.together():
+        return open_source(job)
+
+
 def model_of(job: Job, dims: int) -> tuple[models.Model, Any]:
     """The model of points of so many dimensions, and the scheme."""
     scheme = posterior.known()[job.inference.scheme](job.inference, job.model.causes)
@@ -166,7 +174,7 @@ def largest_of(Y: np.ndarray, first: int, name: str) -> float:
     magnitude = np.abs(Y)
     most = float(magnitude.max(initial=0.0))
     if not most <= LARGEST:  # true for NaN too
-        row, column = np.argwhere(~(magnitude <= LARGEST))[0]
+        row, column = np.argwhere(~(magnitude <= np.float64(LARGEST)))[0]  # in single precision that is infinite
         place = f"{name}: row {first + row}"
         raise UserError(f"{place}: expected numbers below {LARGEST:g}, found {Y[row, column]} in column {column}")
     return most

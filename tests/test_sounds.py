@@ -193,7 +193,7 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
     done = launch(2, "-m", "parallel_et.sounds", ".", "--scale", "5", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("0.wav: expected a recording, found what cannot be read")
+    assert done.stderr.startswith("0.wav: expected 4000 bytes of sound, found 956")
     assert not list(tmp_path.glob("sounds*"))
     done = launch(2, "-m", "parallel_et.sounds", ".", "--scale", "5", "--bad", "skip", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.team import Team
 from parallel_et.progress import Reporter
-from parallel_et.setup import largest_of, open_source, size_up
+from parallel_et.setup import largest_of, open_together, size_up
 from parallel_et.sound import job_of
 from parallel_et.stopping import Stopping, Wish
 
@@ -62,8 +62,8 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     stopping = Stopping(args.max_time)
     job, params, _ = trained(args.run, ranks, report)
     ranks.limit_threads(job.run.threads)
-    with ranks.together():
-        source = open_source(job) if args.data == "job" else FileRows(args.data)
+    own = args.data == "job"
+    source = open_together(job, ranks) if own else ranks.from_root(lambda: FileRows(args.data))
     if source.dims != len(params.W):
         raise UserError(f"{source.name}: expected points of {len(params.W)} dimensions, found {source.dims}")
     lock = Lock(Path(f"{args.output}.lock"), args.output, report.say)

@@ -26,7 +26,7 @@ from parallel_et.job import read_job
 from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.progress import Reporter
-from parallel_et.setup import open_source
+from parallel_et.setup import open_together
 from parallel_et.stopping import Stopping, Wish
 
 JOBS = Path(*parallel_et.__path__) / "jobs"
@@ -243,7 +243,7 @@ def on_real_data(
     if experiment["data"] == "digits":
         checked = ranks.from_root(lambda: read_job(job, settings))
         squares, divergence = (
-            compare(ranks, Params(**result.params), checked, open_source(checked), say=say, loss=loss).excess
+            compare(ranks, Params(**result.params), checked, open_together(checked, ranks), say=say, loss=loss).excess
             for loss in ("squares", "divergence")
         )
         here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"

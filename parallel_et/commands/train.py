@@ -15,7 +15,7 @@ from parallel_et.parallel.ranks import Ranks
 from parallel_et.progress import Reporter
 from parallel_et.run import Training
 from parallel_et.schema import in_bytes, readable
-from parallel_et.setup import demand_of, open_source, set_up
+from parallel_et.setup import demand_of, open_together, set_up
 from parallel_et.stopping import Stopping, Wish
 
 
@@ -52,8 +52,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     ranks.from_root(keeper.look)
     if crowded := ranks.limit_threads(job.run.threads):
         report.say(f"warning: {crowded}")
-    with ranks.together():
-        source = open_source(job)
+    source = open_together(job, ranks)
     problem, params, fingerprint = set_up(job, source, ranks)
     if args.dry_run:
         report.say(f"{describe(problem, ranks)}\n{job.toml()}\n{expected_work(problem, job, source, ranks)}")

@@ -18,7 +18,7 @@ from parallel_et.measure import recovery
 from parallel_et.parallel.ranks import Ranks, split
 from parallel_et.progress import Reporter
 from parallel_et.run import Training
-from parallel_et.setup import check_memory, demand_of, open_source, set_up, size_up
+from parallel_et.setup import check_memory, demand_of, open_source, open_together, set_up, size_up
 from parallel_et.stopping import Stopping, Wish
 
 SET = 20
@@ -195,8 +195,7 @@ def trial(job: Job, seed: int, ranks: Ranks) -> Trial:
     """One run with one seed."""
     begun = perf_counter()
     job = replace(job, run=job.run.model_copy(update={"seed": seed}))
-    with ranks.together():
-        source = open_source(job)
+    source = open_together(job, ranks)
     truth = source.truth()
     problem, params, fingerprint = set_up(job, source, ranks)
     training = Training(job, problem, params, ranks, truth, fingerprint)

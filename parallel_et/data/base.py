@@ -3,6 +3,7 @@
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class ArrayRows(Source):
         if self.table.dtype.kind not in "fiub" or self.table.dtype.itemsize > 8:
             raise UserError(f"{name}: expected numbers, found {self.table.dtype}")
         self.points, self.shape = shape[0], tuple(shape[1:])
-        self.dims = int(np.prod(self.shape))
+        self.dims = prod(self.shape)
         self.dtype = np.float32 if self.table.dtype in (np.float32, np.float16) else np.float64
 
     def read(self, first: int, last: int) -> np.ndarray:

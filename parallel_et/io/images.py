@@ -1,6 +1,8 @@
 """Image files of many kinds as arrays of grey values."""
 
+import warnings
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,16 @@ from PIL import Image
 from scipy.io import loadmat
 
 from parallel_et.errors import UserError
+from parallel_et.io.apart import Apart
 from parallel_et.io.find import ending, find_files
-from parallel_et.io.plain import place_of, read_plain
+from parallel_et.io.gate import check_room, gate
+from parallel_et.io.plain import open_npy, place_of, read_plain
+from parallel_et.io.storage import files_of
+from parallel_et.io.whole_pictures import check_jpeg, check_png
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+APART = (".tif", ".tiff", ".mat")
+"""Kinds of files that crash the libraries which read them, if they are damaged in certain ways."""
 RAW = (".iml", ".imc")
 ENDINGS = (*PICTURES, ".npy", ".mat", *RAW)
 RAW_SHAPE = (1024, 1536)
@@ -22,6 +30,8 @@ LUMINANCE = (0.299, 0.587, 0.114)
 """Weights of red, green and blue (ITU-R BT.601)."""
 PLAIN = ("L", "I", "F", "I;16", "I;16B", "I;16L", "RGB")
 """Modes of Pillow whose numbers are the grey values or red, green and blue."""
+PIXEL = 12
+"""Bytes of memory for a value of a picture, all in all: as it is stored, and in double precision."""
 Image.MAX_IMAGE_PIXELS = None  # large images are wanted here
 
 
@@ -54,16 +64,13 @@ def open_images(name: str) -> Sequence[np.ndarray]:
     Files of arrays may hold a stack: .npy (images, height, width), .mat (height, width, images); TIFF several pages.
     A last axis of 3 is always taken for colours, in .npy also one of 4.
     """
-    try:
-        images = _open(*_split(name))
+    path, variable = _split(name)
+    with gate(name, "an image"):
+        apart = ending(path) in APART
+        images = _reader().ask(path, __name__, "read_images", variable) if apart else read_images(path)
         samples = images if isinstance(images, list) else [images[0]]  # those of a stack differ in their numbers alone
-    except (UserError, MemoryError):
-        raise
-    except Exception as error:  # what a library says of a damaged file has no common kind
-        why = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{name}: expected an image, found what cannot be read ({why})") from None
     for image in samples:
-        if image.ndim not in (2, 3) or image.dtype.kind not in "fiub":
+        if image.ndim not in (2, 3) or image.dtype.kind not in "fiub" or not image.size:
             raise UserError(f"{name}: expected images of numbers, found the shape {image.shape} of {image.dtype}")
     return images
 
@@ -81,16 +88,31 @@ def _split(name: str) -> tuple[str, str]:
     return (path, variable) if colon and ending(path) == ".mat" else (name, "")
 
 
+@cache
+def _reader() -> Apart:
+    """The process that reads what may crash it; it goes with this one."""
+    return Apart()
+
+
+def read_images(path: str, variable: str = "") -> Sequence[np.ndarray]:
+    """The images of a file, in this process."""
+    with gate(f"{path}:{variable}" if variable else path, "an image"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what is only odd
+        return _open(path, variable)
+
+
 def _open(path: str, variable: str) -> Sequence[np.ndarray]:
     kind = ending(path)
     if kind in PICTURES:
         return _pages(path)
     if kind == ".npy":
-        table = np.load(path, mmap_mode="r", allow_pickle=False)
-        if table.ndim != 3 or table.shape[-1] in (3, 4):
-            return [np.load(path)]
-        place = place_of(table)
-        return list(np.load(path)) if place is None else Stack(path, place, table.shape, table.dtype)
+        table = open_npy(path)
+        place = place_of(table, path)
+        if table.ndim == 3 and table.shape[-1] not in (3, 4) and place is not None:
+            return Stack(path, place, table.shape, table.dtype)
+        check_room(path, "an image", 2 * table.nbytes)
+        array = np.array(table)
+        return list(array) if table.ndim == 3 and table.shape[-1] not in (3, 4) else [array]
     if kind == ".mat":
         table = _variable(path, variable)
         return list(table.transpose(2, 0, 1)) if table.ndim == 3 and table.shape[-1] != 3 else [table]
@@ -103,14 +125,20 @@ def _open(path: str, variable: str) -> Sequence[np.ndarray]:
 
 
 def _pages(path: str) -> list[np.ndarray]:
-    pages = []
+    pages, taken = [], 0
     with Image.open(path, formats=["PNG", "JPEG", "TIFF"]) as image:
         frames = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1  # not the previews of photographs
         for page in range(frames):
             image.seek(page)
             if image.mode[0] not in "IF" and any(";16" in str(tile[3]) for tile in image.tile):  # Pillow drops 8
                 raise UserError(f"{path}: expected 8 bits a colour or 16 bits of grey, found 16 bits a colour")
+            taken += image.width * image.height * len(image.getbands())
+            check_room(path, f"an image of {image.height} x {image.width} pixels", PIXEL * taken)
+            if image.format == "PNG":
+                check_png(path)
             pages.append(np.asarray(image if image.mode in PLAIN else image.convert("RGB")))
+            if image.format in ("JPEG", "MPO"):
+                check_jpeg(path, image)
     return pages
 
 
@@ -118,14 +146,22 @@ def _variable(path: str, name: str) -> np.ndarray:
     """One variable of a MATLAB file, by name or the only one that could be an image."""
     if h5py.is_hdf5(path):  # as MATLAB's version 7.3 is, its axes in the other order
         with h5py.File(path, "r") as file:
-            every = {key: item[()].T for key, item in file.items() if isinstance(item, h5py.Dataset)}
-    else:
-        every = loadmat(path)
-    able = {
-        key: value
-        for key, value in every.items()
-        if isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.ndim > 1 and min(value.shape) > 1
-    }
+            able = {key: item for key, item in file.items() if isinstance(item, h5py.Dataset) and _able(item)}
+            chosen = _chosen(able, path, name)
+            files_of(chosen)
+            check_room(path, f"a variable {chosen.name}", 2 * chosen.nbytes)
+            return chosen[()].T
+    every = loadmat(path)
+    able = {key: item for key, item in every.items() if isinstance(item, np.ndarray) and _able(item)}
+    return _chosen(able, path, name)
+
+
+def _able(item: Any) -> bool:
+    """Whether a variable could be an image."""
+    return item.dtype.kind in "fiub" and item.ndim > 1 and min(item.shape) > 1
+
+
+def _chosen(able: dict[str, Any], path: str, name: str) -> Any:
     if name in able:
         return able[name]
     if not name and len(able) == 1:

@@ -13,6 +13,8 @@ from h5py import h5d, h5p
 
 from parallel_et.errors import PLACE, UserError
 from parallel_et.io.files import dataset_of, open_hdf5
+from parallel_et.io.plain import place_of
+from parallel_et.io.storage import files_of
 
 Rows = tuple[int, int]
 """A range of rows [first, last)."""
@@ -131,10 +133,20 @@ def _add(file: h5py.File, about: Mapping[str, Any], arrays: Mapping[str, np.ndar
     file.attrs.update(about)
 
 
-def offsets(path: Path, tables: Mapping[str, Table]) -> dict[str, int | None]:
-    """Where in the file the bytes of each table begin; tables of no bytes have no such place."""
-    with h5py.File(path, "r") as file:
-        return {name: file[name].id.get_offset() for name in tables}
+def offsets(path: Path, tables: Mapping[str, Table]) -> dict[str, int]:
+    """Where in the file the bytes of each table begin; UserError if they do not lie there as they are written.
+
+    Tables of no bytes have no such place: 0.
+    """
+    found: dict[str, int] = {}
+    with open_hdf5(str(path)) as file:
+        for name, table in tables.items():
+            size = table.shape[0] * table.row_bytes
+            place = place_of(dataset_of(file, str(path), name), str(path)) if size else 0
+            if place is None or place + size > path.stat().st_size:
+                raise UserError(f"{path}: {name}: expected a table of {size} bytes in one piece, found it elsewhere")
+            found[name] = place
+    return found
 
 
 def check_same(path: Path, tables: Mapping[str, Table | np.ndarray], about: Mapping[str, Any]) -> None:
@@ -173,9 +185,5 @@ def read_rows(path: Path, name: str, first: int, last: int) -> np.ndarray:
     """Rows [first, last) of a table, (last - first, ...), in its own dtype."""
     with open_hdf5(str(path)) as file:
         dataset = dataset_of(file, str(path), name)
-        for source in dataset.virtual_sources() if dataset.is_virtual else ():
-            low, high = source.vspace.get_select_bounds()
-            piece = path.parent / source.file_name
-            if low[0] < last and high[0] >= first and not piece.is_file():
-                raise UserError(f"{path}: expected rows {low[0]} to {high[0]} in {piece}, found nothing there")
+        files_of(dataset, first, last)
         return dataset[first:last]

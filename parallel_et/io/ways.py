@@ -56,7 +56,7 @@ class Direct:
     def write(self, first: int, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             if array.size:
-                self._file.write((self._offsets[name] or 0) + first * self.tables[name].row_bytes, array)
+                self._file.write(self._offsets[name] + first * self.tables[name].row_bytes, array)
 
     def sync(self) -> None:
         os.fsync(self._synced)
@@ -122,7 +122,7 @@ class Virtual:
         with open(beside, "rb+", buffering=0) as file:
             for name, array in arrays.items():
                 if array.size:
-                    file.seek(starts[name] or 0)
+                    file.seek(starts[name])
                     _write_all(file, array)
             os.fsync(file)
         beside.replace(place)

@@ -12,6 +12,7 @@ from scipy.io import savemat
 
 from parallel_et.errors import UserError
 from parallel_et.io.images import find_images, grey, open_images
+from parallel_et.io.whole_pictures import PASSES
 
 RNG = np.random.default_rng(1)
 BYTES = RNG.integers(0, 256, (30, 40), np.uint8)
@@ -26,11 +27,82 @@ def only(path):
     return grey(image)
 
 
-def test_sixteen_bits_a_colour_are_refused_and_not_cut_to_eight(tmp_path):
-    header = struct.pack(">IIBBBBB", 2, 1, 16, 2, 0, 0, 0)  # 2 x 1 pixels of 3 colours
-    chunks = {b"IHDR": header, b"IDAT": zlib.compress(b"\0" + bytes(12)), b"IEND": b""}
+def png(path, height, width, pixels, bits=8, colours=0, interlaced=0):
+    """A PNG file, chunk by chunk."""
+    header = struct.pack(">IIBBBBB", width, height, bits, colours, 0, 0, interlaced)
+    chunks = {b"IHDR": header, b"IDAT": zlib.compress(pixels), b"IEND": b""}
     parts = [struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in chunks.items()]
-    (tmp_path / "deep.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+
+
+def refused(path, words):
+    with pytest.raises(UserError, match=words) as caught:
+        open_images(str(path))
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("side", [40_000, 2**31 - 1])
+@pytest.mark.parametrize("ending", ["png", "tif"])
+def test_an_image_that_no_memory_can_hold_is_refused(tmp_path, side, ending):
+    path = tmp_path / f"a.{ending}"
+    png(tmp_path / "a.png", side, side, bytes(10))
+    if ending == "tif":
+        Image.fromarray(BYTES).save(path)
+        raw = path.read_bytes()
+        for tag, value in ((256, 40), (257, 30)):
+            kinds = [struct.pack("<HHII", tag, kind, 1, value) for kind in (3, 4)]
+            raw = raw.replace(kinds[0], struct.pack("<HHII", tag, 4, 1, side)).replace(
+                kinds[1], struct.pack("<HHII", tag, 4, 1, side)
+            )
+        path.write_bytes(raw)
+    refused(path, rf"a\.{ending}: expected ")
+
+
+def test_a_png_of_which_rows_are_missing_is_refused(tmp_path):
+    rows = [b"\0" + bytes([row] * 64) for row in range(64)]
+    png(tmp_path / "a.png", 64, 64, b"".join(rows))
+    assert only(tmp_path / "a.png")[:, 0].tolist() == list(range(64))
+    png(tmp_path / "a.png", 64, 64, b"".join(rows[:10]))
+    refused(tmp_path / "a.png", r"a\.png: expected 4160 bytes of pixels, found 650")
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (5, 9), (8, 8), (13, 7)])
+def test_an_interlaced_png_is_read_whole_and_refused_if_it_is_not(tmp_path, shape):
+    height, width = shape
+    values = RNG.integers(0, 256, shape, np.uint8)
+    pixels = b""
+    for top, left, down, right in PASSES:
+        pixels += b"".join(b"\0" + row.tobytes() for row in values[top::down, left::right] if row.size)
+    png(tmp_path / "a.png", height, width, pixels, interlaced=1)
+    np.testing.assert_array_equal(only(tmp_path / "a.png"), values)
+    png(tmp_path / "a.png", height, width, pixels[:-1], interlaced=1)
+    refused(tmp_path / "a.png", r"a\.png: expected ")
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"optimize": True}, {"quality": 100, "subsampling": 0}])
+@pytest.mark.parametrize("values", [BYTES, COLOURS], ids=["grey", "colours"])
+def test_a_jpeg_whose_data_end_too_early_is_refused(tmp_path, values, options):
+    path = tmp_path / "a.jpg"
+    Image.fromarray(values).save(path, **options)
+    raw = path.read_bytes()
+    assert len(open_images(str(path))) == 1
+    path.write_bytes(raw[: -len(raw) // 10] + b"\xff\xd9")
+    refused(path, r"a\.jpg: expected the data of a whole picture, found that they end too early")
+    path.write_bytes(raw[: -len(raw) // 10])
+    refused(path, r"a\.jpg: expected an image, found what cannot be read")
+
+
+def test_a_matlab_file_at_which_scipy_crashes_is_refused_and_the_next_one_read(tmp_path):
+    savemat(tmp_path / "a.mat", {"IMAGES": STACK.transpose(1, 2, 0)})
+    whole = (tmp_path / "a.mat").read_bytes()
+    for byte in (181, 192):
+        (tmp_path / "b.mat").write_bytes(whole[:byte] + bytes([whole[byte] ^ 1]) + whole[byte + 1 :])
+        refused(tmp_path / "b.mat", r"b\.mat: expected ")
+    assert len(open_images(str(tmp_path / "a.mat"))) == 5
+
+
+def test_sixteen_bits_a_colour_are_refused_and_not_cut_to_eight(tmp_path):
+    png(tmp_path / "deep.png", 1, 2, b"\0" + bytes(12), bits=16, colours=2)
     with pytest.raises(UserError, match=r"deep.png: expected 8 bits a colour or 16 bits of grey, found 16 bits a col"):
         open_images(str(tmp_path / "deep.png"))
 

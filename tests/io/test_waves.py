@@ -7,7 +7,8 @@ import pytest
 from scipy.io import wavfile
 
 from parallel_et.errors import UserError
-from parallel_et.io.waves import find_recordings, read_recording, write_wave
+from parallel_et.io.waves import Recording, find_recordings, read_recording, write_wave
+from parallel_et.recordings import SoundSteps, check_rates
 
 VALUES = np.array([[0.0, 0.5], [-1.0, 0.25], [-0.5, -0.25]])
 
@@ -74,3 +75,22 @@ def test_bad_files_get_one_line(tmp_path):
         assert "\n" not in str(caught.value)
     names = ["cube.npy", "empty.wav", "many.npy", "none.wav", "packed.wav", "text.wav", "torn.wav"]
     assert find_recordings([str(tmp_path)]) == [f"{tmp_path}/{name}" for name in names]
+
+
+def test_a_header_that_claims_what_cannot_be_is_refused(tmp_path):
+    wave(tmp_path / "a.wav", bytes(2000), 16)
+    whole = (tmp_path / "a.wav").read_bytes()
+    claims = {"no rate": (24, 0), "a second": (40, 4000), "four GB": (40, 2**32 - 1), "a frame of none": (32, 0)}
+    for place, number in claims.values():
+        (tmp_path / "b.wav").write_bytes(whole[:place] + struct.pack("<I", number) + whole[place + 4 :])
+        with pytest.raises(UserError, match=r"b\.wav: expected .*, found ") as caught:
+            read_recording(str(tmp_path / "b.wav"))
+        assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("rate", [2**31 - 1, 999_999_937])
+def test_a_rate_that_takes_an_endless_filter_is_refused(rate):
+    with pytest.raises(UserError, match=f"a.wav: expected a sampling rate .*, found {rate} Hz"):
+        SoundSteps(rate=16000).make_ready("a.wav", Recording(rate, np.ones((10, 1))))
+    with pytest.raises(UserError, match=r"a\.wav: expected a recording at 16000 Hz that fits into .* of memory, found"):
+        check_rates("a.wav", 10**9, 1, 16000)

@@ -1,0 +1,38 @@
+"""Damaged recordings on their way to segments."""
+
+import numpy as np
+from scipy.io import wavfile
+from spoil import spoil
+
+from parallel_et.io.waves import read_recording
+from parallel_et.recordings import Recordings, SoundSteps
+
+RATES = (4000, 8000, 16000, 44100)
+
+
+def prepare(folder):
+    tone = np.sin(np.arange(400) / 5)
+    kinds = {"words": (tone * 2**15).astype(np.int16), "bytes": (127 * (tone + 1)).astype(np.uint8)}
+    kinds |= {"single": tone.astype(np.float32), "double": tone, "long": (tone * 2**31).astype(np.int32)}
+    kinds |= {"pair": np.stack([tone, -tone], 1).astype(np.float32)}
+    for name, samples in kinds.items():
+        wavfile.write(folder / f"seed-{name}.wav", 8000, samples)
+        np.save(folder / f"seed-{name}.npy", samples)
+
+
+def case(rng, folder):
+    seed = rng.choice(sorted(folder.glob("seed-*")))
+    raw = seed.read_bytes()
+    path = folder / f"spoilt{seed.suffix}"
+    path.write_bytes(spoil(rng, raw, 60 if seed.suffix == ".wav" else 128) if rng.random() < 0.95 else raw)
+    told = int(rng.choice(RATES))
+    rate = read_recording(str(path), told).rate
+    wanted = int(rng.choice(RATES)) if rng.random() < 0.5 else None
+    trim, scale = (40.0 if rng.random() < 0.5 else None), (5.0 if rng.random() < 0.5 else None)
+    steps = SoundSteps(None, wanted, trim, scale, None)
+    album = Recordings(steps, wanted or rate, 20, told, lambda: None)
+    (entry,) = album.look(str(path))
+    assert entry.width >= 20
+    assert np.isfinite(entry.largest)
+    album.settle([entry])
+    assert np.isfinite(album.image(0)).all()
