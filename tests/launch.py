@@ -63,7 +63,7 @@ def start(ranks: int | None, *args: object, cwd: Path | str = ".", name: str = "
 def hooked(place: Path, code: str) -> dict[str, str]:
     """Environment in which every process runs ``code`` before all else: faults and pauses where they are wanted."""
     (place / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": str(place)}
+    return {"PYTHONPATH": os.pathsep.join([str(place), *filter(None, [CLEAN.get("PYTHONPATH")])])}
 
 
 PAUSE = """
