@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -26,6 +27,10 @@ SECONDS = 8.0
 BYTES = 10_000_000
 OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Signals to a command, which the process leaves to the one that asks."""
+
+
+LAUNCHERS = ("PMI", "OMPI", "MPI", "HYD")
+"""What the variables begin with that make a process a rank, which this one is not."""
 
 
 class Apart:
@@ -85,9 +90,11 @@ class Apart:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import serve; serve()"
+        paths = [*sys.path, str(Path(__file__).parents[2])]
+        program = f"import sys; sys.path[:] = {paths!r}; from {__name__} import serve; serve()"
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", program],
+            [sys.executable, "-P", "-S", "-c", program],  # nothing is imported but what is asked for, least of all MPI
+            env={key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

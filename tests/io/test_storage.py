@@ -158,6 +158,19 @@ def test_a_file_at_which_hdf5_itself_crashes_is_refused_in_one_line(damage):
     refused("d.h5.*: expected ")
 
 
+def test_a_chunk_that_has_no_bytes_is_refused():
+    with h5py.File("d.h5", "w") as file:
+        rows = file.create_dataset("rows", data=TABLE, chunks=(7, 6), compression="lzf")
+        found = rows.id.get_chunk_info(2)
+    raw = bytearray(Path("d.h5").read_bytes())
+    sizes = found.size.to_bytes(4, "little") + found.filter_mask.to_bytes(4, "little")
+    record = sizes + (14).to_bytes(8, "little")  # in the tree of the chunks
+    assert raw.count(record) == 1
+    raw[raw.index(record) : raw.index(record) + 4] = bytes(4)
+    Path("d.h5").write_bytes(raw)
+    refused(r"d\.h5: /rows: row 14: expected a chunk of numbers, found one of no bytes")
+
+
 def test_names_in_a_file_that_cannot_be_printed_do_not_break_the_line():
     with h5py.File("d.h5", "w") as file:
         file["ro\nws"] = TABLE
