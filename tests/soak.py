@@ -209,13 +209,13 @@ class Soak:
     def check_end(self, work: Work) -> None:
         """Let it come to its end, and compare that with a whole run."""
         ranks = self.rng.randint(1, 4)
-        self.kind = f"{work.name}: the end"
+        self.kind = f"{work.name}: compared at the end"
         done = launch(ranks, "-m", f"parallel_et.{work.name}", *work.args, cwd=self.place, **self.env)
         self.compare(work, done.returncode, done.stdout + done.stderr)
 
     def compare(self, work: Work, code: int, said: str) -> None:
         """Whether it has ended well, with all that a whole run gives."""
-        self.kind = f"{work.name}: the end"
+        self.kind = f"{work.name}: compared at the end"
         self.made[self.kind] += 1
         if code:
             return self.complain(f"expected exit code 0, found {code}\n{said}")
