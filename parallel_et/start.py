@@ -24,5 +24,6 @@ def start(name: str, argv: Sequence[str] | None = None) -> NoReturn:
             listen()  # again: MPI may have put handlers of its own in place
         from parallel_et.parallel.ranks import run_command
     except ImportError as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr, flush=True)
+        os._exit(1)  # at once: MPI would wait for the other ranks
     run_command(name, argv)

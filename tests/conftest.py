@@ -6,6 +6,8 @@ import pytest
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
+from parallel_et.listening import signals_restored
+
 threadpool_limits(1)
 LONG = ("test_slurm", "test_compile", "test_patches", "test_stop", "test_trials")
 """Files that take long begin first, so that two workers end at about the same time."""
@@ -28,3 +30,10 @@ def pytest_runtest_makereport(item, call):
         print(f"rank {MPI.COMM_WORLD.rank}: {item.nodeid}\n{report.longrepr}", file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)
     return report
+
+
+@pytest.fixture(autouse=True)
+def own_signals():
+    """What a command in this process hears is forgotten after the test."""
+    with signals_restored():
+        yield

@@ -209,13 +209,13 @@ class Soak:
     def check_end(self, work: Work) -> None:
         """Let it come to its end, and compare that with a whole run."""
         ranks = self.rng.randint(1, 4)
-        self.kind = f"{work.name}: the end"
-        done = launch(ranks, "-m", f"parallel_et.{work.name}", *work.args, cwd=self.place, **self.env)
+        self.kind = f"{work.name}: compared at the end"
+        done = launch(ranks, "-m", f"parallel_et.{work.name}", *work.args, cwd=self.place)
         self.compare(work, done.returncode, done.stdout + done.stderr)
 
     def compare(self, work: Work, code: int, said: str) -> None:
         """Whether it has ended well, with all that a whole run gives."""
-        self.kind = f"{work.name}: the end"
+        self.kind = f"{work.name}: compared at the end"
         self.made[self.kind] += 1
         if code:
             return self.complain(f"expected exit code 0, found {code}\n{said}")
@@ -234,6 +234,8 @@ class Soak:
         targets = sorted(self.rng.randrange(self.iterations * 4 // 5) for _ in order)
         for kill, (kind, target) in enumerate(zip(order, targets, strict=True), 1):
             left, ranks = self.parts(), self.rng.randint(1, 4)
+            if kind == "mpirun killed":  # not at the start: under Open MPI a single rank would go on without it
+                target = max(target, self.newest() + 1)
 
             def wait(process, kind=kind, target=target, left=left) -> None:
                 self.until(lambda: self.newest() >= target, process)

@@ -6,4 +6,4 @@ from soak import soak
 
 
 def test_runs_disturbed_in_all_ways_on_many_numbers_of_ranks_end_with_the_same_bits(tmp_path):
-    assert soak(tmp_path, iterations=60, kills=10, outputs=2, seed=int.from_bytes(os.urandom(4), "little"))
+    assert soak(tmp_path, iterations=60, kills=10, outputs=1, seed=int.from_bytes(os.urandom(4), "little"))
