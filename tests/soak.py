@@ -241,7 +241,8 @@ class Soak:
             def wait(process, kind=kind, target=target, left=left) -> None:
                 self.until(lambda: self.newest() >= target, process)
                 if "checkpoint" in kind:
-                    while not self.parts() - left and self.newest() < target + 6 and process.poll() is None:
+                    late = self.newest() + 6
+                    while not self.parts() - left and self.newest() < late and process.poll() is None:
                         pass
                 else:
                     time.sleep(self.rng.random() * 0.3)
