@@ -233,14 +233,16 @@ class Soak:
         self.rng.shuffle(order)
         targets = sorted(self.rng.randrange(self.iterations * 4 // 5) for _ in order)
         for kill, (kind, target) in enumerate(zip(order, targets, strict=True), 1):
-            left, ranks = self.parts(), self.rng.randint(1, 4)
-            if kind == "mpirun killed":  # not at the start: under Open MPI a single rank would go on without it
-                target = max(target, self.newest() + 1)
+            left, least = self.parts(), 1
+            if kind == "mpirun killed":  # without it, a single rank of Open MPI goes on to the end
+                least, target = 2 if OPEN_MPI else 1, max(target, self.newest() + 1)
+            ranks = self.rng.randint(least, 4)
 
             def wait(process, kind=kind, target=target, left=left) -> None:
                 self.until(lambda: self.newest() >= target, process)
                 if "checkpoint" in kind:
-                    while not self.parts() - left and self.newest() < target + 6 and process.poll() is None:
+                    late = self.newest() + 6
+                    while not self.parts() - left and self.newest() < late and process.poll() is None:
                         pass
                 else:
                     time.sleep(self.rng.random() * 0.3)
