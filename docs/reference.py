@@ -14,16 +14,17 @@ from unittest.mock import patch
 
 from pydantic.fields import FieldInfo
 
-from parallel_et import models, posterior
 from parallel_et.__main__ import COMMANDS
 from parallel_et.commands import Parser
+from parallel_et.core.options import ModelOptions, keys_of
+from parallel_et.core.schema import Section
 from parallel_et.data import generators
 from parallel_et.data.base import DataOptions
-from parallel_et.job import FileOptions, Run
-from parallel_et.models.base import ModelOptions
+from parallel_et.models import MODELS, Model
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.schedule import Anneal, keys_for
-from parallel_et.schema import Section
+from parallel_et.runs.job import FileOptions, Run
+from parallel_et.runs.schedule import Anneal, keys_for
+from parallel_et.schemes import SCHEMES
 
 PLAIN = {int: "integer", float: "number", str: "text", bool: "true or false"}
 LIMITS = (("gt", "above"), ("ge", "from"), ("lt", "below"), ("le", "to"))
@@ -48,17 +49,17 @@ class FoundError(Exception):
 
 def job() -> str:
     """All keys of the job file, section by section."""
-    known: dict[type[models.Model], list[str]] = {}
-    for name, model in models.known().items():
-        known.setdefault(model, []).append(name)
+    known: dict[type[Model], list[str]] = {}
+    for name in MODELS.names():
+        known.setdefault(MODELS.find(name), []).append(name)
     names = {model: " or ".join(f'"{name}"' for name in some) for model, some in known.items()}
     parts = ["## [model]", table(keys(ModelOptions)), "The models:"]
     parts += ["\n".join(f"* {name}: {lead(model)}" for model, name in names.items())]
-    parts += own({f"name = {name}": model.Options for model, name in names.items()}, ModelOptions)
+    parts += own({f"name = {name}": keys_of(model) for model, name in names.items()}, ModelOptions)
     sources = {f'source = "{name}"': source.Options for name, source in generators().items()}
     parts += ["## [data]", table(keys(DataOptions)), *own({"a file": FileOptions, **sources}, DataOptions)]
     parts += ["## [inference]", "Which keys there are depends on the scheme."]
-    parts += own({f'scheme = "{name}"': scheme.Options for name, scheme in posterior.known().items()}, Section)
+    parts += own({f'scheme = "{name}"': SCHEMES.find(name).Options for name in SCHEMES.names()}, Section)
     parts += ["## [anneal]", table(keys(Anneal))]
     parts += own({f"name = {name}": keys_for(model) for model, name in names.items()}, Anneal)
     return "\n\n".join([*parts, "## [run]", table(keys(Run))]) + "\n"

@@ -12,8 +12,8 @@ from mpi4py import MPI
 from scipy.io import wavfile
 
 from parallel_et import fit
-from parallel_et.datasets import run_command
-from parallel_et.picture import draw_fields
+from parallel_et.prepare.datasets import run_command
+from parallel_et.report.picture import draw_fields
 
 parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
 parser.add_argument("wave", nargs="?", help="a wave file, or a folder of them")

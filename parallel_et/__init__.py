@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parallel_et.library import Result, fit, load
+    from parallel_et.runs.library import Result, fit, load
 
 __all__ = ["Result", "fit", "load"]
 
@@ -11,7 +11,7 @@ __all__ = ["Result", "fit", "load"]
 def __getattr__(name: str) -> Any:
     """Load the library when it is first used: commands decide themselves which rank compiles its kernels first."""
     if name in __all__:
-        from parallel_et import library
+        from parallel_et.runs import library
 
         return getattr(library, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from parallel_et.listening import listen
+from parallel_et.control.listening import listen
 
 STOPPING = ("train", "infer", "trials", "generate", "patches", "sounds", "reproduce")
 """Commands that stop well; a signal ends the others."""

@@ -3,11 +3,11 @@
 Of a model only its parameters come in; states are 0/1 vectors over all H causes, densities come from scipy.
 """
 
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 from scipy.special import logsumexp
-from scipy.stats import norm
+from scipy.stats import norm, poisson
 
 
 def all_states(H: int) -> np.ndarray:
@@ -108,3 +108,105 @@ def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, r
             A, B = sum(p), sum(s.sum() * x for s, x in zip(few, p, strict=True))
             new_pi = pi * A / B * active
     return new_W, new_sigma, new_pi, F.mean(), F
+
+
+# models by their literal definition: states are tuples of active atoms
+
+
+class Oracle:
+    """A model by its definition: what a state means, its joint, and the M-step over points, states and weights."""
+
+    ways = 1
+    """Atoms of a cause."""
+
+    def __init__(self, H: int, **options: float) -> None:
+        self.H, self.options = H, options
+
+    def values(self, state: tuple[int, ...]) -> np.ndarray:
+        """s (H,), or None if two atoms are of one cause."""
+        return np.array([int(h in state) for h in range(self.H)])
+
+    def states(self, atoms: list[int], most: int) -> list[tuple[int, ...]]:
+        every = [c for g in range(most + 1) for c in combinations(atoms, g)]
+        return [c for c in every if len({a % self.H for a in c}) == len(c)]
+
+    def considered(self, params, y, count: int, most: int, singletons: bool) -> list[tuple[int, ...]]:
+        every = list(range(self.ways * self.H))
+        alone = [self.log_joint(params, y, (a,)) for a in every]
+        chosen = sorted(sorted(every, key=lambda a: (-alone[a], a))[:count])
+        return self.states(chosen, most) + [(a,) for a in every if singletons and a not in chosen]
+
+    def log_prior(self, params, state) -> float:
+        pi = params["pi"]
+        return len(state) * np.log(pi / self.ways) + (self.H - len(state)) * np.log(1 - pi)
+
+    def iteration(self, params, Y, *, count, gamma, singletons, temperature, points, cut):
+        """New parameters and the mean evidence."""
+        states = [self.considered(params, y, count, gamma, singletons) for y in Y]
+        logs = [
+            np.array([self.log_joint(params, y, s) for s in some]) / temperature
+            for y, some in zip(Y, states, strict=True)
+        ]
+        F = np.array([logsumexp(some) for some in logs])
+        M = sorted(range(len(Y)), key=lambda n: (-F[n], n))[:points]
+        q = [np.exp(some - f) for some, f in zip(logs, F, strict=True)]
+        triples = [(Y[n], s, p) for n in M for s, p in zip(states[n], q[n], strict=True)]
+        active = sum(p * len(s) for _, s, p in triples) / len(M)
+        pi = active / self.H
+        if cut:
+            few = [s for s in all_states(self.H) if s.sum() <= gamma]
+            prior = [params["pi"] ** s.sum() * (1 - params["pi"]) ** (self.H - s.sum()) for s in few]
+            pi = params["pi"] * sum(prior) / sum(s.sum() * x for s, x in zip(few, prior, strict=True)) * active
+        return {**params, **self.maximise(params, triples), "pi": pi}, F.mean()
+
+
+class NoisyOr(Oracle):
+    def mean(self, params, state):
+        return 1 - np.prod([1 - params["W"][:, h] for h in state], axis=0) if state else np.zeros(len(params["W"]))
+
+    def log_joint(self, params, y, state):
+        with np.errstate(divide="ignore"):
+            on = self.mean(params, state)
+            return np.log(np.where(y == 1, on, 1 - on)).sum() + self.log_prior(params, state)
+
+    def maximise(self, params, triples):
+        W, switched, active = params["W"], np.zeros(params["W"].shape), np.zeros(self.H)
+        for y, state, q in triples:
+            for h in state if q > 0 else ():
+                switched[:, h] += q * y * W[:, h] / self.mean(params, state)
+                active[h] += q
+        return {"W": switched / active}
+
+
+class Counts(Oracle):
+    def mean(self, params, state):
+        return self.options["dark"] + sum((params["W"][:, h] for h in state), np.zeros(len(params["W"])))
+
+    def log_joint(self, params, y, state):
+        return poisson.logpmf(y, self.mean(params, state)).sum() + self.log_prior(params, state)
+
+    def maximise(self, params, triples):
+        W, shares, active = params["W"], np.zeros(params["W"].shape), np.zeros(self.H)
+        for y, state, q in triples:
+            for h in state:
+                shares[:, h] += q * y * W[:, h] / self.mean(params, state)
+                active[h] += q
+        return {"W": shares / active}
+
+
+class Ternary(Oracle):
+    ways = 2
+
+    def values(self, state):
+        return np.array([int(h in state) - int(h + self.H in state) for h in range(self.H)])
+
+    def log_joint(self, params, y, state):
+        mean = params["W"] @ self.values(state)
+        return norm.logpdf(y, mean, params["sigma"]).sum() + self.log_prior(params, state)
+
+    def maximise(self, params, triples):
+        s = [(y, self.values(state), q) for y, state, q in triples]
+        W = np.linalg.solve(sum(q * np.outer(v, v) for _, v, q in s), sum(q * np.outer(v, y) for y, v, q in s)).T
+        points = sum(q for *_, q in s)
+        error = sum(q * ((y - W @ v) ** 2).sum() for y, v, q in s)
+        return {"W": W, "sigma": np.sqrt(error / points / len(W))}

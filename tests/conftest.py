@@ -6,7 +6,7 @@ import pytest
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
-from parallel_et.listening import signals_restored
+from parallel_et.control.listening import signals_restored
 
 threadpool_limits(1)
 LONG = ("test_slurm", "test_compile", "test_patches", "test_stop", "test_trials")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import h5py
 
-from parallel_et.listening import signals_restored
+from parallel_et.control.listening import signals_restored
 from parallel_et.parallel.ranks import run_command
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))

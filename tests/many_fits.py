@@ -1,11 +1,13 @@
 """Several small jobs, for test_bits; run by ranks of its own, the root writes what they learn to one file."""
 
 import sys
+from pathlib import Path
 
 import numpy as np
 from problems import job_table, random_data, random_params
 
 from parallel_et import fit
+from parallel_et.core import expectation
 from parallel_et.parallel.ranks import Ranks
 
 ANNEAL = {
@@ -15,33 +17,67 @@ ANNEAL = {
     "noise": {"W": 0.05},
 }
 ET = {"candidates": 4, "gamma": 2, "singletons": True}
+HERE = Path(__file__).parent
+TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
+COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
+MOODY = {"file": str(HERE / "moody.py"), **ET}
 JOBS = {
-    # model, scheme, points, dtype, anneal
-    "linca": ("linca", ET, 403, "float64", ANNEAL),
-    "nmf": ("nmf", ET, 403, "float64", ANNEAL),
-    "mca": ("mca", ET, 403, "float64", ANNEAL),
-    "linca in float32": ("linca", ET, 403, "float32", ANNEAL),
-    "mca in float32": ("mca", ET, 403, "float32", ANNEAL),
-    "exact": ("linca", {"scheme": "exact"}, 150, "float64", ANNEAL),
-    "fewer points than ranks": ("linca", ET, 3, "float64", ANNEAL),
-    "a single point": ("mca", ET, 1, "float64", {"iterations": 2}),
-    "until it has settled": ("nmf", ET, 211, "float64", {"iterations": 200, "stop": {"change": 0.01, "iterations": 2}}),
+    # keys of [model], scheme, points, dtype, anneal
+    "linca": ({"name": "linca"}, ET, 403, "float64", ANNEAL),
+    "nmf": ({"name": "nmf"}, ET, 403, "float64", ANNEAL),
+    "mca": ({"name": "mca"}, ET, 403, "float64", ANNEAL),
+    "linca in float32": ({"name": "linca"}, ET, 403, "float32", ANNEAL),
+    "mca in float32": ({"name": "mca"}, ET, 403, "float32", ANNEAL),
+    "exact": ({"name": "linca"}, {"scheme": "exact"}, 150, "float64", ANNEAL),
+    "fewer points than ranks": ({"name": "linca"}, ET, 3, "float64", ANNEAL),
+    "a single point": ({"name": "mca"}, ET, 1, "float64", {"iterations": 2}),
+    "until it has settled": (
+        {"name": "nmf"},
+        ET,
+        211,
+        "float64",
+        {"iterations": 200, "stop": {"change": 0.01, "iterations": 2}},
+    ),
+    "a pi for each cause": ({"name": "mca", "each": ["pi"]}, ET, 211, "float64", ANNEAL),
+    "points for a start": ({"name": "linca", "init": {"W": {"rows": "random"}}}, ET, 211, "float64", ANNEAL),
+    "noisyor": ({"name": "noisyor"}, ET, 150, "float64", ANNEAL),
+    "ternary": (TERNARY, ET, 150, "float64", ANNEAL),
+    "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
+    "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
+    "kept": ({"name": "linca"}, MOODY, 403, "float64", ANNEAL),
+    "kept, without memory": ({"name": "mca"}, MOODY, 403, "float64", ANNEAL),
 }
 
 
 def fits(threads, comm=None):
     """All that these jobs learn, by name."""
-    found = {}
+    found, room = {}, expectation.ROOM
     for name, (model, inference, points, dtype, anneal) in JOBS.items():
-        truth = random_params(model, 9, 7, seed=len(name))
-        data = random_data(model, points, truth, seed=5).astype(dtype)
-        table = job_table({"name": model, "causes": 7}, inference, anneal, seed=11)
+        kind = model.get("name", Path(model.get("file", "")).stem)
+        data = data_for(kind, points).astype(dtype)
+        table = job_table({"causes": 7, **model}, inference, anneal, seed=11)
+        if kind in ("noisyor", "own_model"):  # which have no sigma
+            table["model"] = {**{k: v for k, v in table["model"].items() if k != "sigma"}, "learn": ["W", "pi"]}
         table["run"]["threads"] = threads
-        result = fit(table, data, comm=comm)
+        expectation.ROOM = -(1 << 40) if "without memory" in name else room
+        try:
+            result = fit(table, data, comm=comm)
+        finally:
+            expectation.ROOM = room
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
         found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])
     return found
+
+
+def data_for(kind, points):
+    """Sums or maxima of fields with noise, or what else a kind of model is of."""
+    if kind == "noisyor":
+        return (np.random.default_rng(5).random((points, 9)) < 0.4).astype(float)
+    if kind == "own_model":
+        return np.random.default_rng(5).poisson(3.0, (points, 9)).astype(float)
+    name = kind if kind in ("linca", "nmf", "mca") else "linca"
+    return random_data(name, points, random_params(name, 9, 7, seed=len(kind)), seed=5)
 
 
 if __name__ == "__main__":

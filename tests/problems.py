@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 
 from parallel_et.data.base import ArrayRows
-from parallel_et.job import check_job
-from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.setup import set_up
+from parallel_et.runs.job import check_job
+from parallel_et.runs.setup import set_up
 
 
 def job_table(model: dict[str, Any], inference: dict[str, Any], anneal: dict[str, Any] | None = None, seed: int = 1):
@@ -27,17 +26,21 @@ def problem_of(table, Y: np.ndarray, ranks: Ranks | None = None):
     return problem, params
 
 
-def random_data(name: str, N: int, params: Params, seed: int) -> np.ndarray:
+def params_of(W: np.ndarray, sigma: float, pi: float) -> dict[str, np.ndarray]:
+    return {"W": np.asfortranarray(W), "sigma": np.array(sigma), "pi": np.array(pi)}
+
+
+def random_data(name: str, N: int, params: dict[str, np.ndarray], seed: int) -> np.ndarray:
     """Sums or maxima of fields like those of ``params``, with noise."""
     rng = np.random.default_rng(seed)
-    D, H = params.W.shape
-    fields = params.W.T + rng.normal(0, 0.7, (H, D))
+    D, H = params["W"].shape
+    fields = params["W"].T + rng.normal(0, 0.7, (H, D))
     s = rng.random((N, H)) < 0.35
     clean = (s[:, :, None] * fields).max(1) if name == "mca" else s @ fields
     return clean + rng.normal(0, 1.0, (N, D))
 
 
-def random_params(name: str, D: int, H: int, seed: int) -> Params:
+def random_params(name: str, D: int, H: int, seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed + 1000)
     W = rng.normal(0, 3, (D, H)) if name == "linca" else rng.gamma(1.0, 3.0, (D, H))
-    return Params(W, np.array(1.7), np.array(0.27))
+    return params_of(W, 1.7, 0.27)

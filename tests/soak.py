@@ -91,9 +91,9 @@ def slow(kind, method):
         setattr(getattr(module, kind), method, slowly)
     return change
 
-later("parallel_et.keeper", slow_end)
+later("parallel_et.runs.keeper", slow_end)
 later("parallel_et.io.output", slow("Output", "write"))
-later("parallel_et.io.trials", slow("Trials", "add"))
+later("parallel_et.runs.trials", slow("Trials", "add"))
 """
 OPEN_MPI = "Open MPI" in MPI.Get_library_version()
 FORWARDED = ("SIGUSR1", "SIGUSR2") if OPEN_MPI else ("SIGUSR1", "SIGTERM")

@@ -9,7 +9,7 @@ import pytest
 from launch import CLEAN, MPIRUN, PATIENCE, call, launch
 
 from parallel_et.commands.slurm import expected
-from parallel_et.job import read_job
+from parallel_et.runs.job import read_job
 
 JOB = """
 [model]
@@ -26,7 +26,7 @@ iterations = 3
 CODE = """
 import atexit
 from parallel_et.start import start
-from parallel_et.process import peak_bytes
+from parallel_et.control.process import peak_bytes
 atexit.register(lambda: print(peak_bytes()))
 start("train", ["job.toml", "--quiet"])
 """

@@ -5,9 +5,9 @@ import json
 import pytest
 from launch import call, launch
 
-from parallel_et.benchmark import predict
-from parallel_et.em import PHASES
-from parallel_et.workloads import WORKLOADS
+from parallel_et.bench.measure import predict
+from parallel_et.bench.workloads import WORKLOADS
+from parallel_et.core.clock import PHASES
 
 TINY = ("--scale", "0.02", "--seconds", "0.01")
 

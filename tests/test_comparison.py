@@ -9,14 +9,15 @@ from problems import job_table, random_data, random_params
 from scipy.optimize import nnls
 from sklearn.decomposition import NMF
 
-from parallel_et import comparison, fit
+from parallel_et import fit
 from parallel_et.__main__ import COMMANDS
 from parallel_et.commands import compare as command
-from parallel_et.comparison import LOSSES, classical_nmf, compare, reconstruction_error, some_points
 from parallel_et.data.base import ArrayRows
 from parallel_et.errors import UserError
-from parallel_et.job import check_job
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs import comparison
+from parallel_et.runs.comparison import LOSSES, classical_nmf, compare, reconstruction_error, some_points
+from parallel_et.runs.job import check_job
 
 MODELS = ["linca", "nmf", "mca"]
 
@@ -33,11 +34,11 @@ def test_the_reconstruction_error_equals_brute_force(name):
     params, job, source = problem(name, 70)
     total = 0.0
     for y in source.table:
-        states = brute.considered(name, params.W, y, 3, 2, True)
-        q, _ = brute.posterior(name, params.W, float(params.sigma), float(params.pi), y, states, 1.0)
-        shown = sum(p * brute.mean(name, params.W, s) for p, s in zip(q, states, strict=True))
+        states = brute.considered(name, params["W"], y, 3, 2, True)
+        q, _ = brute.posterior(name, params["W"], float(params["sigma"]), float(params["pi"]), y, states, 1.0)
+        shown = sum(p * brute.mean(name, params["W"], s) for p, s in zip(q, states, strict=True))
         if name != "mca":
-            np.testing.assert_allclose(shown, params.W @ (q @ states))  # as the paper has it
+            np.testing.assert_allclose(shown, params["W"] @ (q @ states))  # as the paper has it
         total += ((y - shown) ** 2).sum()
     assert reconstruction_error(Ranks(), params, job, source) == pytest.approx(total / (70 * 7), rel=1e-11)
 

@@ -9,10 +9,10 @@ import h5py
 import numpy as np
 import pytest
 
-from parallel_et import datasets
+from parallel_et.control.listening import signals_restored
+from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.errors import UserError
-from parallel_et.listening import signals_restored
-from parallel_et.stopping import Stopping, Wish
+from parallel_et.prepare import datasets
 
 
 def patches_of(path):

@@ -10,9 +10,8 @@ import pytest
 from launch import launch
 from PIL import Image
 
-from parallel_et import fit, models
 from parallel_et.__main__ import COMMANDS
-from parallel_et.job import SECTIONS, read_job
+from parallel_et.runs.job import SECTIONS, read_job
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
@@ -24,24 +23,12 @@ def blocks(document, language):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
-def test_the_model_of_the_page_about_adding_one_trains(tmp_path, monkeypatch):
-    (source,) = blocks("docs/adding-a-model.md", "python")
-    (tmp_path / "matched.py").write_text(source)
-    monkeypatch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
-    models.known.cache_clear()
-    try:
-        result = fit(
-            {
-                "model": {"name": "matched", "causes": 10, "sigma": 2.0, "pi": 0.2},
-                "data": {"source": "bars", "points": 500, "negative": 0.5, "noise": {"sigma": 2.0}},
-                "inference": {"candidates": 5, "gamma": 3},
-                "anneal": {"temperature": [[0.1, 13.0], [0.8, 1.0]], "noise": {"W": 0.05}},
-            }
-        )
-    finally:
-        models.known.cache_clear()
-    error = np.abs(result.W[:, :, None] - result.truth["W"][:, None]).mean(0).min(0)
-    assert (error < 1.0).sum() >= 8
+def test_the_model_of_the_page_about_adding_one_is_the_example(monkeypatch, capsys):
+    source, check = blocks("docs/adding-a-model.md", "python")
+    assert source == (ROOT / "examples/own_model.py").read_text()
+    monkeypatch.chdir(ROOT / "examples")
+    exec(compile(check, "adding-a-model", "exec"), {})
+    assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", [*blocks("README.md", "toml"), *blocks("docs/job-file.md", "toml")])

@@ -1,12 +1,11 @@
 """Every example runs as its users run it, at small size; that of the bars is run in test_library.py."""
 
-import re
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from launch import launch, learned
+from launch import launch
 from PIL import Image
 from scipy.io import wavfile
 
@@ -66,12 +65,3 @@ def test_sound_is_learned_from_chirps_or_a_wave_file(made_up, tmp_path):
     W = load(tmp_path / "sound/run").W
     assert W.shape == (100 if made_up else 50, 10)
     assert 0 < np.abs(W).max() < 10
-
-
-def test_a_model_of_a_script_equals_brute_force_and_learns_the_same_on_any_number_of_ranks(tmp_path):
-    size = ("--points", 500, "--iterations", 30)
-    said = [example("own_model.py", *size, "--output", f"run{r}", ranks=r, cwd=tmp_path) for r in (1, 2)]
-    assert "an iteration equals brute force" in said[0]
-    assert said[0] == said[1]
-    assert int(re.search(r"(\d+) of 10 bars found", said[0])[1]) >= 8
-    assert learned(tmp_path / "run1/result.h5") == learned(tmp_path / "run2/result.h5")

@@ -5,19 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 import brute
 import numpy as np
 import pytest
-from problems import job_table, problem_of, random_data, random_params
+from problems import job_table, params_of, problem_of, random_data, random_params
 
-from parallel_et import inference
+from parallel_et.core.states import Latents
 from parallel_et.errors import UserError
-from parallel_et.inference import WHAT, Inference
-from parallel_et.models.base import Params
-from parallel_et.posterior.states import count_states
+from parallel_et.runs import inference
+from parallel_et.runs.inference import WHAT, Inference
 
 MODELS = ["linca", "nmf", "mca"]
 
 
 def inference_of(name, params, what=WHAT, **options):
-    D, H = params.W.shape
+    D, H = params["W"].shape
     problem, _ = problem_of(job_table({"name": name, "causes": H}, options), np.ones((2, D)))
     return Inference(problem.model, problem.scheme, params, what)
 
@@ -25,23 +24,23 @@ def inference_of(name, params, what=WHAT, **options):
 def busy_data(name, N, params, share, noise, seed):
     """Points in which a ``share`` of the causes is active, and their states."""
     rng = np.random.default_rng(seed)
-    s = (rng.random((N, params.W.shape[1])) < share).astype(int)
-    clean = np.array([brute.mean(name, params.W, row) for row in s])
+    s = (rng.random((N, params["W"].shape[1])) < share).astype(int)
+    clean = np.array([brute.mean(name, params["W"], row) for row in s])
     return clean + rng.normal(0, noise, clean.shape), s
 
 
 def most_probable(name, params, y, states):
-    logs = [brute.log_joint(name, params.W, float(params.sigma), float(params.pi), y, s) for s in states]
+    logs = [brute.log_joint(name, params["W"], float(params["sigma"]), float(params["pi"]), y, s) for s in states]
     return states[int(np.argmax(logs))]
 
 
 def raised_map(name, params, y, count, gamma, singletons, most):
     """The MAP state and the last gamma of the procedure of OCA sec. 4.5, word for word."""
-    H = params.W.shape[1]
+    H = params["W"].shape[1]
     while True:
-        best = most_probable(name, params, y, brute.considered(name, params.W, y, count, gamma, singletons))
+        best = most_probable(name, params, y, brute.considered(name, params["W"], y, count, gamma, singletons))
         higher = min(count + 1, H), gamma + 1
-        if best.sum() < gamma or gamma == count == H or count_states(*higher) > most:
+        if best.sum() < gamma or gamma == count == H or Latents(H).states(*higher) > most:
             return best, gamma
         count, gamma = higher
 
@@ -56,12 +55,12 @@ def test_all_tables_of_a_block_equal_brute_force(name, count, gamma, singletons)
     assert {key: (value.shape, value.dtype) for key, value in found.items()} == infer.tables(21)
     assert set(found) == {*WHAT, "map_gamma"}
     for n, y in enumerate(Y.astype(np.float64)):
-        states = brute.considered(name, params.W, y, count, gamma, singletons)
-        q, F = brute.posterior(name, params.W, float(params.sigma), float(params.pi), y, states, 1.0)
+        states = brute.considered(name, params["W"], y, count, gamma, singletons)
+        q, F = brute.posterior(name, params["W"], float(params["sigma"]), float(params["pi"]), y, states, 1.0)
         assert found["evidence"][n] == pytest.approx(F, rel=1e-10)
-        assert found["candidates"][n].tolist() == brute.candidates(name, params.W, y, count)
+        assert found["candidates"][n].tolist() == brute.candidates(name, params["W"], y, count)
         np.testing.assert_allclose(found["means"][n], q @ states, rtol=1e-10, atol=1e-14)
-        expected = sum(p * brute.mean(name, params.W, s) for p, s in zip(q, states, strict=True))
+        expected = sum(p * brute.mean(name, params["W"], s) for p, s in zip(q, states, strict=True))
         np.testing.assert_allclose(found["reconstruction"][n], expected, rtol=1e-10, atol=1e-10)
         best, last = raised_map(name, params, y, count, gamma, singletons, 1 << 20)
         assert (found["map"][n].tolist(), found["map_gamma"][n]) == (best.tolist(), last)
@@ -96,8 +95,8 @@ def test_exact_inference_finds_the_map_state_of_all(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_points_with_more_causes_than_gamma_get_their_true_causes(name):
-    W = random_params(name, 60, 10, seed=7).W
-    params = Params(W, np.array(0.1), np.array(0.3))
+    W = random_params(name, 60, 10, seed=7)["W"]
+    params = params_of(W, 0.1, 0.3)
     Y, s = busy_data(name, 40, params, share=0.45, noise=0.1, seed=8)
     found = inference_of(name, params, candidates=6, gamma=3, singletons=True).block(Y)
     assert (s.sum(1) > 3).sum() > 15
@@ -149,8 +148,8 @@ def test_what_cannot_be_done_is_said():
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_point_beyond_the_numbers_ends_it_by_its_index(name):
-    W = random_params(name, 7, 5, seed=13).W
-    infer = inference_of(name, Params(W, np.array(1e-60), np.array(0.3)), ["means"], candidates=3, gamma=2)
+    W = random_params(name, 7, 5, seed=13)["W"]
+    infer = inference_of(name, params_of(W, 1e-60, 0.3), ["means"], candidates=3, gamma=2)
     Y = np.ones((4, 7))
     Y[2, 3] = 1e99
     with pytest.raises(UserError, match="point 12: expected finite evidence"):

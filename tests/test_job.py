@@ -8,7 +8,7 @@ import pytest
 from launch import call
 
 from parallel_et.errors import UserError
-from parallel_et.job import check_job, differing_keys, read_job
+from parallel_et.runs.job import check_job, differing_keys, read_job
 
 GOOD = {
     "model": {"name": "mca", "causes": 10, "sigma": 2.0, "pi": 0.2, "init": {"W": {"mean": 4.0, "std": 1.3}}},
@@ -28,24 +28,32 @@ def nested(levels):
 
 MISTAKES = [
     ("model.casues", 10, "model.casues: unknown key, did you mean causes?"),
-    ("model.name", "mac", 'model.name: expected bsc or linca or mca or nmf, found "mac"'),
+    ("model.name", "mac", 'model.name: expected bsc or linca or mca or nmf or noisyor, found "mac"'),
     ("model.causes", "ten", 'model.causes: expected an integer, found "ten"'),
     ("model.causes", 0, "model.causes: expected a value of 1 or more, found 0"),
-    ("model.pi", 0.0, "model.pi: expected a value above 0, found 0.0"),
-    ("model.pi", 1.0, "model.pi: expected a value below 1, found 1.0"),
+    ("model.pi", 0.0, "model.pi: expected a value of 1e-09 or more, found 0.0"),
+    ("model.pi", 1.0, "model.pi: expected a value of 0.999999999 or less, found 1.0"),
     ("model.sigma", -1.0, "model.sigma: expected a value of 1e-50 or more, found -1.0"),
     ("model.sigma", True, "model.sigma: expected a number, found true"),
     ("model.learn", ["W", "rho"], "model.learn.1: expected 'W', 'sigma' or 'pi', found \"rho\""),
-    ("model.mstep", "clamp", "model.mstep: unknown key; known are name, causes, sigma, pi, learn, init"),
+    (
+        "model.mstep",
+        "clamp",
+        "model.mstep: unknown key; known are name, file, sha256, causes, sigma, pi, learn",
+    ),
     ("model.init.W.mena", 4.0, "model.init.W.mena: unknown key, did you mean mean?"),
-    ("model.init.W", "W.npy", 'model.init.W: expected a table, found "W.npy"'),
+    (
+        "model.init.W",
+        "W.npy",
+        "model.init.W: expected a number, or a table of mean and std, of file and dataset",
+    ),
     ("model.init.W", {"fil": "W.h5", "file": "W.h5"}, "model.init.W.fil: unknown key, did you mean file?"),
     ("model.sigma", float("inf"), "model.sigma: expected a finite number, found inf"),
     ("model.sigma", 1e-200, "model.sigma: expected a value of 1e-50 or more, found 1e-200"),
     ("anneal.rho", 0.5, "anneal.rho: expected a schedule with values of 1 or more, found 0.5"),
     ("data.width", 1.0, "data.width: expected whole numbers"),
     ("data.at_least", 10, "data.at_least: expected a number of bars that a point has at least once in 1000, found 10"),
-    ("data.seed", 10**23, "data.seed: expected a value below 9.22337e+18"),
+    ("data.seed", 10**23, "data.seed: expected a value below 9.22337203685e+18"),
     ("model.init.W.std", -1.0, "model.init.W.std: expected a value of 0 or more, found -1.0"),
     ("inference.gamma", 6, "inference.gamma: expected at most inference.candidates = 5, found 6"),
     ("inference.candidates", 11, "inference.candidates: expected at most model.causes = 10, found 11"),
@@ -59,7 +67,7 @@ MISTAKES = [
     ),
     ("anneal.rho", "large", "anneal.rho: expected a number, or pairs"),
     ("anneal.roh", 3.0, "anneal.roh: unknown key, did you mean rho?"),
-    ("anneal.noise.V", 0.1, "anneal.noise.V: unknown key; known are W"),
+    ("anneal.noise.V", 0.1, "anneal.noise.V: unknown key; known are W, sigma, pi"),
     ("anneal.cut.schedule", 2.0, "anneal.cut.schedule: expected a schedule with values from 0"),
     ("anneal.iterations", 0, "anneal.iterations: expected a value of 1 or more, found 0"),
     ("data.source", "bras", 'data.source: expected "bars", "model", "file.npy" or "file.h5:/dataset", found "bras"'),
@@ -79,7 +87,7 @@ MISTAKES = [
     ("model.pi", -(10**400), "model.pi: expected a number of magnitude 1e+50 at most, found -1000"),
     ("model.init.W.std", 1e200, "model.init.W.std: expected a number of magnitude 1e+50 at most, found 1e+200"),
     ("model.init.W.mean", -1e51, "model.init.W.mean: expected a number of magnitude 1e+50 at most, found -1e+51"),
-    ("model.name", "a\nb", 'model.name: expected bsc or linca or mca or nmf, found "a\\nb"'),
+    ("model.name", "a\nb", 'model.name: expected bsc or linca or mca or nmf or noisyor, found "a\\nb"'),
     ("model.a\nb", 1, "model.a\\nb: unknown key"),
     ("model.init.W", {"file": "W\x1b[2J.h5"}, "model.init.W.file: expected a text of at most 4096 characters that can"),
     ("model.init.W", {"file": "W" * 5000}, "model.init.W.file: expected a text of at most 4096 characters that can"),
@@ -256,7 +264,7 @@ FILES = {
         ["job.toml", "--set", "data.source=job.toml:/rows"],
         "job.toml: expected an HDF5 file, found something",
     ),
-    "not .npy": (["job.toml", "--set", "data.source=bad.npy"], "bad.npy: expected a .npy file, found something else"),
+    "not .npy": (["job.toml", "--set", "data.source=bad.npy"], "bad.npy: expected version 1, 2 or 3 of .npy, found 32"),
     "no points": (["job.toml", "--set", "data.source=empty.npy"], "empty.npy: expected points x dimensions, found the"),
     "words": (["job.toml", "--set", "data.source=words.npy"], "words.npy: expected numbers, found <U3"),
     "too many points": (
@@ -265,7 +273,7 @@ FILES = {
     ),
     "init of the wrong shape": (
         ["job.toml", "--set", "model.init.W.file=d.h5"],
-        "d.h5: W: expected the shape (4, 5) (dimensions x causes), found (4, 3)",
+        "d.h5: W: expected the shape 4 x 5, found 4 x 3",
     ),
     "unknown option": (["job.toml", "--frehs"], "python -m parallel_et.train: unrecognized arguments: --frehs"),
 }

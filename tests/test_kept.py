@@ -10,35 +10,7 @@ import numpy as np
 import pytest
 from launch import ended, learned, paused, ranks_of, start, train, wait_for
 
-import parallel_et
-
-SCHEME = '''
-"""Expectation truncation at a temperature of each point's own: it rises with what is kept of the point."""
-
-import numpy as np
-
-from parallel_et.posterior.et import ETOptions, ExpectationTruncation
-
-
-class Options(ETOptions):
-    scheme: str = "moody"
-
-
-class Moody(ExpectationTruncation):
-    Options = Options
-
-    def keep(self, points):
-        return {"mood": np.zeros(points), "visits": np.zeros((points, 3), np.int16)}
-
-    def infer(self, model, ready, Y, temperature, phase, kept={}):
-        posterior = super().infer(model, ready, Y, temperature * (1 + kept["mood"].mean()), phase)
-        kept["mood"][:] = 0.5 * kept["mood"] + 1 / (1 + np.abs(posterior.evidence))
-        kept["visits"][:, 1] += 1
-        return posterior
-
-
-SCHEME = Moody
-'''
+HERE = Path(__file__).parent
 JOB = """
 [model]
 name = "linca"
@@ -47,32 +19,32 @@ learn = ["W", "sigma"]
 [data]
 source = "data.npy"
 [inference]
-scheme = "moody"
+file = "moody.py"
 candidates = 4
 gamma = 2
 [anneal]
 iterations = {iterations}
+cut = {{ schedule = 0.5, share = 0.9 }}
 [run]
 checkpoint = {{ every = 10, keep = 2 }}
 """
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    """A copy of the package with one more scheme, as a user would add it."""
-    place = tmp_path_factory.mktemp("package")
-    shutil.copytree(Path(*parallel_et.__path__), place / "parallel_et")
-    (place / "parallel_et/posterior/moody.py").write_text(SCHEME)
+def place(tmp_path_factory):
+    """Data, and a scheme of one's own that keeps something."""
+    place = tmp_path_factory.mktemp("kept")
+    shutil.copy(HERE / "moody.py", place)
     np.save(place / "data.npy", np.random.default_rng(1).normal(size=(1000, 12)))
     return place
 
 
 @pytest.fixture(scope="module")
-def whole(package):
-    (package / "whole.toml").write_text(JOB.format(iterations=60))
-    done = train(None, "whole.toml", cwd=package, PYTHONPATH=str(package))
+def whole(place):
+    (place / "whole.toml").write_text(JOB.format(iterations=60))
+    done = train(None, "whole.toml", cwd=place)
     assert done.returncode == 0, done.stderr
-    return learned(package / "runs/whole/result.h5")
+    return learned(place / "runs/whole/result.h5")
 
 
 def files(place):
@@ -80,14 +52,15 @@ def files(place):
 
 
 @pytest.fixture(scope="module")
-def killed(package, tmp_path_factory):
+def killed(place, tmp_path_factory):
     """A run that was killed twice, each time after a checkpoint."""
-    place = tmp_path_factory.mktemp("killed")
-    shutil.copy(package / "data.npy", place)
+    here, place = place, tmp_path_factory.mktemp("killed")
+    for name in ("data.npy", "moody.py"):
+        shutil.copy(here / name, place)
     (place / "job.toml").write_text(JOB.format(iterations=60))
-    paused(place, "io.checkpoints", "Checkpoints.save")
+    pause = paused(place, "runs.checkpoints", "Checkpoints.save")
     for ranks in (3, 2):
-        process = start(ranks, "job.toml", cwd=place, PYTHONPATH=f"{place}:{package}")
+        process = start(ranks, "job.toml", cwd=place, **pause)
         wait_for((place / "here").exists, process)
         os.kill(ranks_of(place)[ranks - 1], signal.SIGKILL)
         ended(process, place)
@@ -101,8 +74,8 @@ def job(killed, tmp_path):
     return tmp_path
 
 
-def test_what_is_kept_survives_kills_on_other_numbers_of_ranks(package, whole, job):
-    done = train(4, "job.toml", cwd=job, PYTHONPATH=str(package))
+def test_what_is_kept_survives_kills_on_other_numbers_of_ranks(whole, job):
+    done = train(4, "job.toml", cwd=job)
     assert done.returncode == 0, done.stderr
     assert "goes on from 000020.h5" in done.stdout
     assert learned(job / "runs/job/result.h5") == whole
@@ -113,7 +86,7 @@ def test_what_is_kept_survives_kills_on_other_numbers_of_ranks(package, whole, j
 
 
 @pytest.mark.parametrize("how", ["a flipped byte", "cut off", "gone"])
-def test_damage_to_what_is_kept_is_noticed(package, whole, job, how):
+def test_damage_to_what_is_kept_is_noticed(whole, job, how):
     newest = job / "runs/job/checkpoints/000020.points.h5"
     content = bytearray(newest.read_bytes())
     if how == "gone":
@@ -124,7 +97,7 @@ def test_damage_to_what_is_kept_is_noticed(package, whole, job, how):
         with h5py.File(newest) as file:
             content[file["visits"].id.get_offset() + 2500] ^= 1
         newest.write_bytes(content)
-    done = train(3 if how == "gone" else None, "job.toml", cwd=job, PYTHONPATH=str(package))
+    done = train(3 if how == "gone" else None, "job.toml", cwd=job)
     assert done.returncode == 0, done.stderr
     assert "expected what is kept of the points beside it, found it damaged or gone" in done.stdout
     assert "goes on from 000010.h5" in done.stdout

@@ -1,14 +1,13 @@
 import numpy as np
-from problems import job_table, problem_of
+from problems import job_table, params_of, problem_of
 
-from parallel_et.measure import recovery
-from parallel_et.models.base import Params
+from parallel_et.runs.recovery import recovery
 
 
 def outcome(W, causes):
     table = job_table({"name": "linca", "causes": W.shape[1]}, {"candidates": 2, "gamma": 2})
     problem, _ = problem_of(table, causes.T)
-    return recovery(problem.model, problem.scheme, Params(W, np.array(2.0), np.array(0.2)), causes)
+    return recovery(problem.model, problem.scheme, params_of(W, 2.0, 0.2), causes)
 
 
 CAUSES = 10.0 * np.eye(4)

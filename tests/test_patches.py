@@ -13,11 +13,11 @@ import pytest
 from launch import call, ended, hooked, launch, paused, ranks_of, start, train, wait_for
 from PIL import Image
 
-from parallel_et import album, cutting
-from parallel_et.album import Album, Places
 from parallel_et.commands.patches import main
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.preparation import Steps, filter_image
+from parallel_et.prepare import album, cutting
+from parallel_et.prepare.album import Album, Places
+from parallel_et.prepare.steps import Steps, filter_image
 
 SHAPES = {"a.png": (40, 60), "b.tif": (50, 30), "c.npy": (33, 37)}
 CODE = """
@@ -318,7 +318,7 @@ def test_a_time_limit_that_comes_while_patches_are_written_anew_leaves_them_to_b
 
 def test_a_signal_is_heard_between_two_images(tmp_path):
     np.save(tmp_path / "stack.npy", np.random.default_rng(1).random((60, 40, 40), np.float32))
-    pausing = paused(tmp_path, "album", "Album.image", "module.KEEP = 1\n")  # a piece takes many images
+    pausing = paused(tmp_path, "prepare.album", "Album.image", "module.KEEP = 1\n")  # a piece takes many images
     process = start(2, "stack.npy", "--count", "5000", name="patches", cwd=tmp_path, **pausing)
     wait_for((tmp_path / "here").exists, process)
     for rank in ranks_of(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from parallel_et.picture import Look, draw_fields, draw_sheet, grid, png
+from parallel_et.report.picture import Look, draw_fields, draw_sheet, grid, png
 
 
 def pixels(figure):

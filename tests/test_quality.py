@@ -13,18 +13,18 @@ from problems import job_table, problem_of, random_data, random_params
 
 from parallel_et import fit
 from parallel_et.commands import infer
+from parallel_et.control.progress import Reporter
 from parallel_et.data.base import ArrayRows
 from parallel_et.errors import UserError
-from parallel_et.inference import Inference
-from parallel_et.io.directory import RunDirectory
-from parallel_et.job import read_job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.picture import png
-from parallel_et.progress import Reporter
-from parallel_et.reporting import plots
-from parallel_et.reporting.contents import draw_quality
-from parallel_et.reporting.quality import choose, course_of
-from parallel_et.reporting.study import look_at
+from parallel_et.report import plots
+from parallel_et.report.contents import draw_quality
+from parallel_et.report.picture import png
+from parallel_et.report.quality import choose, course_of
+from parallel_et.report.study import look_at
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.inference import Inference
+from parallel_et.runs.job import read_job
 
 NOISY = Path(__file__).parent.parent / "jobs/et-2010/nmf-bars-noisy.toml"
 MODELS = ["linca", "nmf", "mca"]
@@ -32,7 +32,7 @@ SILENT = Reporter(False, True)
 
 
 def inference_of(name, params, **options):
-    D, H = params.W.shape
+    D, H = params["W"].shape
     problem, _ = problem_of(job_table({"name": name, "causes": H}, options), np.ones((2, D)))
     return Inference(problem.model, problem.scheme, params, ["quality"])
 
@@ -53,8 +53,8 @@ def test_the_quality_is_the_share_of_the_considered_states_in_the_whole_joint(na
     Y = random_data(name, 21, params, seed=count).astype(np.float32)
     found = inference_of(name, params, candidates=count, gamma=gamma, singletons=singletons).block(Y)
     assert set(found) == {"quality"}
-    sigma, pi = float(params.sigma), float(params.pi)
-    expected = [share(name, params.W, sigma, pi, y, count, gamma, singletons) for y in Y.astype(float)]
+    sigma, pi = float(params["sigma"]), float(params["pi"])
+    expected = [share(name, params["W"], sigma, pi, y, count, gamma, singletons) for y in Y.astype(float)]
     np.testing.assert_allclose(found["quality"], expected, rtol=1e-9, atol=1e-300)
     assert min(expected) < 0.9  # these points put it to the test
 
@@ -78,7 +78,7 @@ def bars(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(bars):
-    return look_at(RunDirectory(str(bars)), None, SILENT)
+    return look_at(RunDirectory(str(bars)), None, SILENT, {})
 
 
 def test_in_the_course_of_learning_points_of_few_causes_come_to_one_and_others_to_zero(study):
@@ -94,7 +94,7 @@ def test_in_the_course_of_learning_points_of_few_causes_come_to_one_and_others_t
     for moment, W in ((0, study.result.snapshots["W"][0]), (3, study.result.W)):
         for n in (0, 1, 20, 21):
             y = source.read(rows[n], rows[n] + 1)[0, :25]
-            expected = share("nmf", W, 2.0, 0.2, y, 5, 3, study.scheme.singletons)
+            expected = share("nmf", W, 2.0, 0.2, y, 5, 3, study.scheme.singles)
             assert course.quality[moment, n] == pytest.approx(expected, rel=1e-8, abs=1e-300)
     assert course.quality[-1, :20].mean() > 0.95
     assert course.quality[-1, 20:].mean() < 0.05
@@ -137,7 +137,7 @@ def test_too_many_causes_are_refused_in_one_line(tmp_path):
     }
     fit(job, output=str(tmp_path / "run"))
     call = [str(tmp_path / "run"), "job", "--what", "means,quality", "--output", str(tmp_path / "q.h5")]
-    with pytest.raises(UserError, match=r"^quality: expected a model of at most 20 causes, found 21$"):
+    with pytest.raises(UserError, match=r"^quality: expected model.causes of at most 1048576 states .*, found 21$"):
         infer.main(Ranks(), call)
     assert not list(tmp_path.glob("q.h5*"))
 

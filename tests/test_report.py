@@ -15,10 +15,10 @@ from matplotlib.image import imread
 from needs import need
 from pages import Page, browse, coloured, pictures
 
-from parallel_et.inference import Inference
-from parallel_et.io.directory import RunDirectory
-from parallel_et.progress import Reporter
-from parallel_et.reporting.study import SAMPLE, look_at, spread
+from parallel_et.control.progress import Reporter
+from parallel_et.report.study import SAMPLE, look_at, spread
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.inference import Inference
 
 JOBS = Path(__file__).parent.parent / "jobs"
 DEMO = JOBS / "demo.toml"
@@ -193,7 +193,7 @@ def test_mistakes_are_one_line(place, tmp_path):
 
 def test_usage_and_evidence_are_those_of_the_points(place, monkeypatch):
     monkeypatch.chdir(place)
-    study = look_at(RunDirectory("runs/demo"), None, Reporter(False, True))
+    study = look_at(RunDirectory("runs/demo"), None, Reporter(False, True), {})
     sample = study.sample
     np.testing.assert_array_equal(sample.rows, np.arange(500))
     whole = Inference(study.model, study.scheme, study.params, ("evidence", "means")).block(sample.source.read(0, 500))

@@ -12,18 +12,19 @@ from scipy.io import wavfile
 
 from parallel_et.commands import STOPPED, reproduce
 from parallel_et.commands.reproduce import JOBS, judge, main, own_data, prepare
+from parallel_et.control.listening import signals_restored
+from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
-from parallel_et.io.files import FileRows, read_attributes
-from parallel_et.io.trials import Trial
-from parallel_et.job import read_job
-from parallel_et.listening import signals_restored
+from parallel_et.io.files import read_attributes
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.job import read_job
+from parallel_et.runs.trials import Trial
 
 TABLES = sorted(JOBS.glob("*/table.toml"))
 
 
 def a_trial(seed, found=10):
-    return Trial(seed, 10, found, 0.1, 2.0, 0.2, 0.0, 100, 1.5, np.zeros((25, 10)))
+    return Trial(seed, 10, found, 0.1, 0.0, 100, 1.5, {"W": np.zeros((25, 10))})
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.parent.name)

@@ -3,7 +3,8 @@ import pytest
 from problems import job_table, problem_of
 from scipy.stats import binom
 
-from parallel_et.schedule import value_at
+from parallel_et.core.plan import value_at
+from parallel_et.kernels.maximal import HARD
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_rho_follows_the_temperature_unless_the_job_sets_it():
     plan, params = plan_of({"iterations": 10, "temperature": 1.05})
     assert plan.plan.at(0, params).model["rho"] == pytest.approx(21.0)
     plan, params = plan_of({"iterations": 10, "temperature": 1.0})
-    assert plan.plan.at(0, params).model["rho"] == np.inf
+    assert plan.plan.at(0, params).model["rho"] == HARD
     plan, params = plan_of({"iterations": 10, "temperature": 1.0, "rho": [[0, 2.0], [10, 12.0]]})
     assert plan.plan.at(5, params).model["rho"] == 7.0
 

@@ -1,6 +1,7 @@
 import pytest
 
-from parallel_et.schema import in_bytes, readable
+from parallel_et.control.process import readable
+from parallel_et.core.schema import in_bytes
 
 
 @pytest.mark.parametrize(

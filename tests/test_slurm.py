@@ -12,7 +12,7 @@ from cluster import PROGRAMS, Cluster
 from launch import call, paused
 from needs import need, without
 
-from parallel_et.library import load
+from parallel_et.runs.library import load
 
 SCRIPTS = Path(__file__).parent.parent / "slurm"
 TRAIN = SCRIPTS / "train.sbatch"
@@ -73,7 +73,7 @@ def with_job(place):
 
 def to_freeze(place):
     """Environment of a job that is to be frozen: it waits for that when it has written a checkpoint."""
-    return paused(place, "io.checkpoints", "Checkpoints.save")
+    return paused(place, "runs.checkpoints", "Checkpoints.save")
 
 
 @pytest.fixture(scope="module")

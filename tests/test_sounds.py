@@ -18,14 +18,14 @@ from needs import need
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy.io import wavfile
 
+from parallel_et.control.listening import signals_restored
 from parallel_et.errors import UserError
 from parallel_et.io.output import Output
-from parallel_et.io.waves import Recording, read_recording
-from parallel_et.job import read_job
-from parallel_et.listening import signals_restored
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.recordings import SoundSteps, Spectrogram, resample
-from parallel_et.speech import RATE, VOICES
+from parallel_et.prepare.recordings import SoundSteps, Spectrogram, resample
+from parallel_et.prepare.speech import RATE, VOICES
+from parallel_et.prepare.waves import Recording, read_recording
+from parallel_et.runs.job import read_job
 from parallel_et.voices import speak
 
 LENGTHS = {"a.wav": 1600, "b.wav": 2000, "c.wav": 1800}

@@ -10,8 +10,8 @@ import pytest
 from launch import call, ended, hooked, launch, ranks_of, start, train, wait_for
 
 from parallel_et.__main__ import COMMANDS
+from parallel_et.control.listening import NOT_BEGUN
 from parallel_et.kernels.cache import COMPLETE, directory
-from parallel_et.listening import NOT_BEGUN
 from parallel_et.parallel.begin import LIMIT
 from parallel_et.start import STOPPING
 
@@ -127,7 +127,7 @@ def test_a_script_that_uses_the_library_keeps_its_signals(place):
     (place / "script.py").write_text(
         "import signal, numpy as np\n"
         "from parallel_et import fit\n"
-        "from parallel_et.listening import SIGNALS\n"
+        "from parallel_et.control.listening import SIGNALS\n"
         "fit('job.toml', output='run')\n"
         "assert {signal.getsignal(number) for number in SIGNALS} == {signal.SIG_DFL}\n"
         "assert signal.set_wakeup_fd(-1) == -1\n"

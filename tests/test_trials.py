@@ -16,10 +16,10 @@ from sealing import change, put
 
 from parallel_et.commands.trials import main, wilson
 from parallel_et.io.sealed import write_sealed
-from parallel_et.io.trials import read_trials
 from parallel_et.io.whole import hdf5_image
-from parallel_et.job import read_job
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.job import read_job
+from parallel_et.runs.trials import read_trials
 
 JOBS = Path(__file__).parent.parent / "jobs" / "et-2010"
 JOB = """
@@ -74,8 +74,8 @@ def trials(ranks, *args, place):
 
 def halted(*args, place, after="add"):
     """The command on two ranks, of which each waits after a trial, or another step of it, for the file go."""
-    looking = "import parallel_et.stopping as stopping\nstopping.LOOK = 0.0\n"  # for the file before each trial
-    pausing = paused(place, "io.trials", f"Trials.{after}", looking)
+    looking = "import parallel_et.control.stopping as stopping\nstopping.LOOK = 0.0\n"  # for the file before each trial
+    pausing = paused(place, "runs.trials", f"Trials.{after}", looking)
     return start(2, "job.toml", *args, name="trials", cwd=place, **pausing)
 
 
@@ -286,7 +286,7 @@ def test_trials_of_data_without_known_causes_are_ranked(tmp_path):
     np.save(tmp_path / "d.npy", np.ones((60, 5)))
     refused = trials(2, "--count", "7", place=tmp_path)
     assert refused.returncode == 2
-    assert refused.stderr.startswith(f"{FILE}: expected fields of the shape (5, 3), found (4, 3); use another")
+    assert refused.stderr.startswith(f"{FILE}: /W: expected the shape (5, 3), found (4, 3); use another")
 
 
 def test_trials_on_other_data_of_the_same_name_are_not_added(tmp_path):
@@ -364,8 +364,8 @@ FAULTS = {
     "a bit": (None, "expected a file of trials, found a damaged one: its checksum is wrong"),
     "no seeds": (put("/seed", None), "/seed: expected finite numbers of 0 or more, found nothing there"),
     "a short column": (put("/sigma", [1.0]), "/sigma: expected the shape 2, found 1"),
-    "pi 2": (put("/pi", [0.1, 2.0]), "/pi: expected finite numbers above 0 and below 1, found 2"),
-    "W not a number": (put("/W", np.full((2, 25, 10), np.nan)), "/W: expected finite numbers, found nan"),
+    "pi 2": (put("/pi", [0.1, 2.0]), "/pi: expected finite numbers of 1e-09 or more and up to 1, found 2"),
+    "W not a number": (put("/W", np.full((2, 25, 10), np.nan)), "/W: expected finite numbers"),
     "W flat": (put("/W", np.ones((2, 25))), "/W: expected the shape 2 x any x 10, found 2 x 25"),
     "half a seed": (put("/seed", [1.5, 2.5]), "/seed: expected whole numbers, found float64"),
     "no job": (put("job", None), "attribute job: expected a text, found nothing"),

@@ -3,9 +3,9 @@
 import argparse
 from typing import NoReturn
 
+from parallel_et.control.listening import STOPPED as STOPPED
+from parallel_et.core.schema import duration
 from parallel_et.errors import UserError
-from parallel_et.listening import STOPPED as STOPPED
-from parallel_et.schema import duration
 
 
 class Parser(argparse.ArgumentParser):
@@ -29,6 +29,14 @@ class Parser(argparse.ArgumentParser):
         """When to stop before the end."""
         stop = "stop in time before so much time has passed, with exit code 75; the same command goes on"
         self.add_argument("--max-time", metavar="H:MM:SS", type=self._time, help=stop)
+
+    def add_trust(self) -> None:
+        """Whose code may be executed, where a run is of a model or scheme of a file."""
+        trust = "run the code of a model or scheme of its author's that lies in the run directory"
+        self.add_argument("--trust", action="store_true", help=trust)
+        for kind in ("model", "scheme"):
+            again = f"the {kind} of the run, named again, if it is of a file"
+            self.add_argument(f"--{kind}", metavar="FILE", help=again)
 
     def _time(self, text: str) -> float:
         try:

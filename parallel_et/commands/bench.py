@@ -8,13 +8,13 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from parallel_et.benchmark import FAR, compare, measure_network, predict
-from parallel_et.benchmark_io import measure_io
-from parallel_et.benchmark_stream import compare_streaming, stream_table
+from parallel_et.bench.measure import FAR, compare, measure_network, predict
+from parallel_et.bench.streaming import compare_streaming, stream_table
+from parallel_et.bench.workloads import WORKLOADS
+from parallel_et.bench.writing import measure_io
 from parallel_et.commands import Parser
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.workloads import WORKLOADS
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:

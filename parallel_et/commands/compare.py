@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from parallel_et.commands import Parser
 from parallel_et.commands.infer import trained
-from parallel_et.comparison import LOSSES, STARTS, compare
+from parallel_et.control.progress import Reporter
 from parallel_et.data.stream import rows_of
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
-from parallel_et.progress import Reporter
-from parallel_et.reporting.study import open_data
-from parallel_et.setup import fingerprint, size_up, survey
+from parallel_et.report.study import open_data
+from parallel_et.runs.comparison import LOSSES, STARTS, compare
+from parallel_et.runs.setup import fingerprint, size_up, survey
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -29,6 +29,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", metavar="NUMBER", type=int, default=1, help="of these; 1 by default")
     loss = "what classical NMF minimises: squares (by default), or the divergence; the squared error is told of both"
     parser.add_argument("--loss", choices=LOSSES, default="squares", help=loss)
+    parser.add_trust()
     args = parser.parse_args(argv)
     for option, good, expected in (
         ("starts", args.starts > 0, "a positive number"),
@@ -43,10 +44,10 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
     report = Reporter(ranks.is_root, False)
-    job, params, run = trained(args.run, ranks, report)
+    job, params, run = trained(args, ranks, report)
     ranks.limit_threads(job.run.threads)
     with ranks.together():
-        source = open_data(job, int(run["N"]), len(params.W))
+        source = open_data(job, int(run["N"]), int(run["D"]))
         shard = Shard.of(source.points, size_up(job, source)[2], ranks.rank, ranks.size)
         seen = survey(rows_of(source, shard, job.data.memory, job.run.threads), shard, source)
     if fingerprint(seen, ranks) != run["data fingerprint"]:
@@ -55,7 +56,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     classical = found.classical
     rest = args.starts - classical.settled
     report.say(
-        f"classical NMF with {params.W.shape[1]} fields: reconstruction error {classical.error:.6g}, the best of "
+        f"classical NMF with {job.model.causes} fields: reconstruction error {classical.error:.6g}, the best of "
         f"{args.starts} starts" + (f", of which {rest} had not settled" if rest else "")
     )
     where = "above" if found.excess >= 0 else "below"

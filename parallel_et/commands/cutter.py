@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from parallel_et.album import Album, Places
 from parallel_et.commands import STOPPED, Parser
 from parallel_et.commands.infer import open_output
-from parallel_et.cutting import Cutting, StoppedError, Sweep, about, survey
+from parallel_et.control.progress import Reporter
+from parallel_et.control.stopping import Stopping
 from parallel_et.errors import UserError
 from parallel_et.io.lock import Lock
 from parallel_et.io.output import Table
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.progress import Reporter
-from parallel_et.stopping import Stopping
+from parallel_et.prepare.album import Album, Places
+from parallel_et.prepare.cutting import Cutting, StoppedError, Sweep, about, survey
 
 PASSING = ("inputs", "fresh", "quiet", "max_time")
 """Arguments that make no difference to what is cut, or stand elsewhere."""

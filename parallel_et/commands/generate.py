@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,18 @@ import numpy as np
 
 from parallel_et.commands import STOPPED, Parser
 from parallel_et.commands.infer import digest_of, open_output, pieces, trained
-from parallel_et.cutting import StoppedError, Sweep
+from parallel_et.control.progress import Reporter
+from parallel_et.control.stopping import Stopping
 from parallel_et.data.base import GROUP
 from parallel_et.data.model import Drawn
 from parallel_et.errors import UserError
 from parallel_et.io.lock import Lock
 from parallel_et.io.output import Output, Table
-from parallel_et.job import Job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.progress import Reporter
-from parallel_et.run import installed
-from parallel_et.setup import model_of, open_source
-from parallel_et.stopping import Stopping
+from parallel_et.prepare.cutting import StoppedError, Sweep
+from parallel_et.runs.job import Job
+from parallel_et.runs.setup import model_of, open_source
+from parallel_et.runs.training import installed
 
 PIECE = 1 << 25
 """Bytes of points and states that are drawn and written at a time, or a group if that is more."""
@@ -44,6 +43,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--sigma", metavar="X", type=float, help=sigma)
     parser.add_argument("--fresh", action="store_true", help="start over, also if FILE is there")
     parser.add_argument("--quiet", action="store_true", help="print errors only")
+    parser.add_trust()
     parser.add_max_time()
     args = parser.parse_args(argv)
     for option, good, expected in (
@@ -62,10 +62,12 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     report = Reporter(ranks.is_root, args.quiet)
     sweep = Sweep(ranks, report, Stopping(args.max_time))
     ranks.limit_threads()
-    job, params, run = trained(args.run, ranks, report)
+    job, params, run = trained(args, ranks, report)
     if args.sigma is not None:
-        params = replace(params, sigma=np.array(args.sigma))
-    source = Drawn(model_of(job, len(params.W))[0], params, args.points, args.seed, "generate")
+        if "sigma" not in params:
+            raise UserError(f"--sigma: expected a model with this parameter, found {job.model.name}")
+        params = {**params, "sigma": np.array(args.sigma)}
+    source = Drawn(model_of(job, int(run["D"]))[0], params, args.points, args.seed, "generate")
     source.shape = ranks.from_root(lambda: shape_of(job, source.dims, report))
     lock = Lock(Path(f"{args.output}.lock"), args.output, report.say)
     ranks.from_root(lock.take)
@@ -101,8 +103,7 @@ def about(args: argparse.Namespace, job: Job, source: Drawn, run: dict[str, Any]
         "drawn from": args.run,
         "iteration": int(run["iteration"]),
         "model": job.model.name,
-        "sigma": float(source.params.sigma),
-        "pi": float(source.params.pi),
+        **{name: float(value) for name, value in source.params.items() if value.ndim == 0},
         "seed": args.seed,
         "params sha256": digest_of(source.params),
         "job": job.toml(),
@@ -112,7 +113,7 @@ def about(args: argparse.Namespace, job: Job, source: Drawn, run: dict[str, Any]
 
 def generate(args: argparse.Namespace, source: Drawn, sweep: Sweep, what: dict[str, Any]) -> None:
     """Draw and write the points that are not yet written; all ranks call this together."""
-    ranks, report, N, H = sweep.ranks, sweep.report, source.points, source.model.H
+    ranks, report, N, H = sweep.ranks, sweep.report, source.points, source.model.latents.atoms
     tables = {"points": Table((N, *source.shape), np.float32), "states": Table((N, H), np.uint8)}
     arrays = {f"params/{name}": value for name, value in source.truth().items()}
     with open_output(Path(args.output), tables, ranks, what, args.fresh, arrays) as output:

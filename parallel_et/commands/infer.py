@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 
 from parallel_et.commands import STOPPED, Parser
+from parallel_et.control.progress import Reporter
+from parallel_et.control.stopping import Stopping, Wish
+from parallel_et.core.contract import Params
 from parallel_et.data.base import Source
+from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
-from parallel_et.inference import USUAL, WHAT, Inference
-from parallel_et.io.directory import RunDirectory
-from parallel_et.io.files import FileRows
 from parallel_et.io.lock import Lock
 from parallel_et.io.output import Output, Table, discard
-from parallel_et.io.result import Result
-from parallel_et.job import Job
-from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.team import Team
-from parallel_et.progress import Reporter
-from parallel_et.setup import largest_of, open_together, size_up
-from parallel_et.sound import job_of
-from parallel_et.stopping import Stopping, Wish
+from parallel_et.runs.checked import job_of
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.inference import USUAL, WHAT, Inference
+from parallel_et.runs.job import Job
+from parallel_et.runs.result import Result
+from parallel_et.runs.setup import largest_of, open_together, size_up
 
 PIECE = 1 << 25
 """Bytes of rows and of what is inferred from them that are handled at a time, or a block if that is more."""
@@ -47,6 +47,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--what", metavar="NAMES", default=",".join(USUAL), help=what)
     parser.add_argument("--fresh", action="store_true", help="start over, also if FILE is there")
     parser.add_argument("--quiet", action="store_true", help="print errors only")
+    parser.add_trust()
     parser.add_max_time()
     args = parser.parse_args(argv)
     args.what = [name.strip() for name in args.what.split(",")]
@@ -60,12 +61,12 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     args = ranks.from_root(lambda: arguments(argv))
     report = Reporter(ranks.is_root, args.quiet)
     stopping = Stopping(args.max_time)
-    job, params, _ = trained(args.run, ranks, report)
+    job, params, run = trained(args, ranks, report)
     ranks.limit_threads(job.run.threads)
     own = args.data == "job"
     source = open_together(job, ranks) if own else ranks.from_root(lambda: FileRows(args.data))
-    if source.dims != len(params.W):
-        raise UserError(f"{source.name}: expected points of {len(params.W)} dimensions, found {source.dims}")
+    if source.dims != int(run["D"]):
+        raise UserError(f"{source.name}: expected points of {run['D']} dimensions, found {source.dims}")
     lock = Lock(Path(f"{args.output}.lock"), args.output, report.say)
     ranks.from_root(lock.take)
     try:
@@ -74,19 +75,21 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         lock.release()
 
 
-def trained(place: str, ranks: Ranks, report: Reporter) -> tuple[Job, Params, dict[str, Any]]:
+def trained(args: argparse.Namespace, ranks: Ranks, report: Reporter) -> tuple[Job, Params, dict[str, Any]]:
     """Job, parameters and attributes of a run's result, or of its last checkpoint; all ranks call this together."""
     found: Result | None = None
 
-    def find() -> tuple[Job, tuple[int, ...], dict[str, Any]]:
+    def find() -> tuple[Job, dict[str, tuple[int, ...]], dict[str, Any]]:
         nonlocal found
-        found, name = RunDirectory(place).latest()
-        report.say(f"{place}: the parameters of {name}, after {found.about['iteration']} iterations")
-        return job_of(found.about, name), found.W.shape, found.about
+        directory = RunDirectory(args.run)
+        found, name = directory.latest()
+        report.say(f"{args.run}: the parameters of {name}, after {found.about['iteration']} iterations")
+        job = job_of(found.about, name, directory.trusted(args.trust, args.model, args.scheme))
+        return job, {name: value.shape for name, value in found.params.items()}, found.about
 
-    job, shape, about = ranks.from_root(find)
-    empty = Params(np.empty(shape), np.empty(()), np.empty(()))
-    return job, ranks.share(empty if found is None else Params(**found.params)), about
+    job, shapes, about = ranks.from_root(find)
+    empty = {name: np.empty(shape) for name, shape in shapes.items()}
+    return job, ranks.share(empty if found is None else found.params), about
 
 
 def infer(
@@ -145,7 +148,7 @@ def about(job: Job, params: Params, source: Source) -> dict[str, str]:
 
 def digest_of(params: Params) -> str:
     """What tells these parameters from others."""
-    return sha256(b"".join(np.asarray(value).tobytes() for value in vars(params).values())).hexdigest()
+    return sha256(b"".join(np.asarray(value).tobytes() for value in params.values())).hexdigest()
 
 
 def open_output(

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parallel_et.album import Album, Places
 from parallel_et.commands import Parser
 from parallel_et.commands.cutter import (
     SINGLE,
@@ -18,10 +17,11 @@ from parallel_et.commands.cutter import (
     refuse_taken,
     run,
 )
-from parallel_et.cutting import Sweep
-from parallel_et.io.images import ENDINGS, find_images
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.preparation import WHITEN_F0, Steps
+from parallel_et.prepare.album import Album, Places
+from parallel_et.prepare.cutting import Sweep
+from parallel_et.prepare.images import ENDINGS, find_images
+from parallel_et.prepare.steps import WHITEN_F0, Steps
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parallel_et.commands import Parser
+from parallel_et.control.progress import Reporter
 from parallel_et.errors import UserError
-from parallel_et.io.directory import RunDirectory
 from parallel_et.io.whole import write_whole
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.progress import Reporter
-from parallel_et.reporting.contents import compose
-from parallel_et.reporting.study import look_at
+from parallel_et.report.contents import compose
+from parallel_et.report.study import look_at
+from parallel_et.runs.directory import RunDirectory
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -26,6 +26,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--output", metavar="FOLDER", help="where the report goes, by default DIR/report")
     shape = "shape of a point for the pictures, as 16x16 or 2x16x16 (on and off channels), by default that of the data"
     parser.add_argument("--shape", metavar="HxW", help=shape)
+    parser.add_trust()
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     args = parser.parse_args(argv)
     if args.shape is not None:
@@ -48,7 +49,9 @@ def write_report(args: argparse.Namespace) -> None:
     """Read the run and write the page and its pictures."""
     report = Reporter(True, args.quiet)
     folder = Path(args.output) if args.output else Path(args.run) / "report"
-    text, pictures = compose(look_at(RunDirectory(args.run), args.shape, report))
+    directory = RunDirectory(args.run)
+    files = directory.trusted(args.trust, args.model, args.scheme)
+    text, pictures = compose(look_at(directory, args.shape, report, files))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for picture in pictures:

@@ -14,20 +14,19 @@ from scipy.stats import fisher_exact
 
 import parallel_et
 from parallel_et.commands import STOPPED, Parser, report, train, trials
-from parallel_et.comparison import compare
-from parallel_et.datasets import digits, grass, sound
+from parallel_et.control.progress import Reporter
+from parallel_et.control.stopping import Stopping, Wish
+from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
-from parallel_et.io.directory import RunDirectory
-from parallel_et.io.files import FileRows
-from parallel_et.io.result import Result, load
-from parallel_et.io.trials import Trial, read_trials
 from parallel_et.io.whole import write_whole
-from parallel_et.job import read_job
-from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.progress import Reporter
-from parallel_et.setup import open_together
-from parallel_et.stopping import Stopping, Wish
+from parallel_et.prepare.datasets import digits, grass, sound
+from parallel_et.runs.comparison import compare
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.job import read_job
+from parallel_et.runs.result import Result, load
+from parallel_et.runs.setup import open_together
+from parallel_et.runs.trials import Trial, read_trials
 
 JOBS = Path(*parallel_et.__path__) / "jobs"
 CHANCE = 0.05
@@ -243,7 +242,7 @@ def on_real_data(
     if experiment["data"] == "digits":
         checked = ranks.from_root(lambda: read_job(job, settings))
         squares, divergence = (
-            compare(ranks, Params(**result.params), checked, open_together(checked, ranks), say=say, loss=loss).excess
+            compare(ranks, result.params, checked, open_together(checked, ranks), say=say, loss=loss).excess
             for loss in ("squares", "divergence")
         )
         here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import parallel_et
 from parallel_et.commands import Parser
-from parallel_et.demand import Demand
 from parallel_et.errors import UserError
-from parallel_et.job import Job, read_job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.setup import demand_of, open_source, size_up
+from parallel_et.runs.demand import Demand
+from parallel_et.runs.job import Job, read_job
+from parallel_et.runs.setup import demand_of, open_source, size_up
 
 SCRIPTS = Path(*parallel_et.__path__) / "scripts"
 TIME = r"(\d+-)?\d+(:\d\d?){0,2}"

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.album import Places
 from parallel_et.commands import Parser
 from parallel_et.commands.cutter import (
     SINGLE,
@@ -20,11 +19,12 @@ from parallel_et.commands.cutter import (
     refuse_taken,
     run,
 )
-from parallel_et.cutting import Sweep
 from parallel_et.errors import UserError
-from parallel_et.io.waves import ENDINGS, find_recordings, read_recording
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.recordings import Recordings, SoundSteps, Spectrogram
+from parallel_et.prepare.album import Places
+from parallel_et.prepare.cutting import Sweep
+from parallel_et.prepare.recordings import Recordings, SoundSteps, Spectrogram
+from parallel_et.prepare.waves import ENDINGS, find_recordings, read_recording
 
 LENGTH = "12.5ms"
 SPECTROGRAM = ("bands", "hertz", "window", "hop", "windows", "top", "range")

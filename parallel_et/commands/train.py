@@ -4,19 +4,20 @@ import argparse
 from collections.abc import Sequence
 
 from parallel_et.commands import STOPPED, Parser
+from parallel_et.control.listening import NOT_BEGUN
+from parallel_et.control.process import readable
+from parallel_et.control.progress import Reporter
+from parallel_et.control.stopping import Stopping, Wish
+from parallel_et.core.problem import Problem
+from parallel_et.core.schema import in_bytes
 from parallel_et.data.base import Source
-from parallel_et.em import Problem
-from parallel_et.io.directory import RunDirectory
-from parallel_et.job import HARMLESS, Job, read_job
-from parallel_et.keeper import Keeper
-from parallel_et.listening import NOT_BEGUN
-from parallel_et.measure import recovery
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.progress import Reporter
-from parallel_et.run import Training
-from parallel_et.schema import in_bytes, readable
-from parallel_et.setup import demand_of, open_together, set_up
-from parallel_et.stopping import Stopping, Wish
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.job import HARMLESS, Job, read_job
+from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.recovery import recovery
+from parallel_et.runs.setup import demand_of, open_together, set_up
+from parallel_et.runs.training import Teller, Training
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -75,13 +76,13 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         report.say(describe(problem, ranks))
         if (note := streaming(problem, job, ranks)) is not None:
             report.say(note)
-        if problem.summary.negative > 0.5 and problem.model.nonnegative:
+        if problem.summary.negative > 0.5 and problem.model.params["W"].low == 0:
             share = f"{problem.summary.negative:.0%}"
             report.say(f"warning: {share} of the data is negative, the fields of {job.model.name} cannot be")
         report.begin(job.anneal.iterations, training.at.iteration, source.points)
         keeper.begin()
         report.log_to(directory.note)
-        if not keeper.run(report.iteration):
+        if not keeper.run(Teller(report)):
             done, saved = training.at.iteration, keeper.written_at
             report.say(
                 f"stopped by {keeper.stopped.words()} after {done} iterations; "
@@ -100,11 +101,11 @@ def conclude(training: Training, job: Job, shape: tuple[int, ...], directory: Ru
     if "W" in training.truth:
         report.say(str(recovery(problem.model, problem.scheme, learned, training.truth["W"])))
     if job.run.picture:
-        from parallel_et.picture import draw_fields  # matplotlib takes its time to load
+        from parallel_et.report.picture import draw_fields  # matplotlib takes its time to load
 
         picture = directory.path / "fields.png"
         try:
-            draw_fields(learned.W, shape, picture, f"{job.name}: {learned.W.shape[1]} fields")
+            draw_fields(learned["W"], shape, picture, f"{job.name}: {problem.model.H} fields")
             report.say(f"picture of the fields: {picture}")
         except OSError as error:
             report.say(f"warning: {picture}: {error.strerror}; the result is not touched by that")
@@ -116,10 +117,9 @@ def describe(problem: Problem, ranks: Ranks) -> str:
     blocks = -(-problem.shard.points // problem.shard.block)
     busy = min(blocks, ranks.size)
     idle = f", {ranks.size - busy} of them without points" if busy < ranks.size else ""
-    alone = " and every cause alone" if problem.scheme.singletons else ""
     return (
         f"{problem.shard.points} points of {problem.model.D} dimensions, {problem.model.H} causes, "
-        f"{len(problem.scheme.states)} states a point{alone}, on {ranks.size} rank{'s' if ranks.size > 1 else ''}{idle}"
+        f"{problem.scheme.words}, on {ranks.size} rank{'s' if ranks.size > 1 else ''}{idle}"
     )
 
 

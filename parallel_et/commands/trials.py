@@ -11,15 +11,15 @@ from time import perf_counter
 import numpy as np
 
 from parallel_et.commands import STOPPED, Parser
+from parallel_et.control.progress import Reporter
+from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.errors import UserError
-from parallel_et.io.trials import Trial, Trials
-from parallel_et.job import Job, differing_keys, read_job
-from parallel_et.measure import recovery
 from parallel_et.parallel.ranks import Ranks, split
-from parallel_et.progress import Reporter
-from parallel_et.run import Training
-from parallel_et.setup import check_memory, demand_of, open_source, open_together, set_up, size_up
-from parallel_et.stopping import Stopping, Wish
+from parallel_et.runs.job import Job, differing_keys, read_job
+from parallel_et.runs.recovery import recovery
+from parallel_et.runs.setup import check_memory, demand_of, model_of, open_source, open_together, set_up, size_up
+from parallel_et.runs.training import Training
+from parallel_et.runs.trials import Trial, Trials
 
 SET = 20
 """Trials of which one takes the best, as in OCA sec. 4.4."""
@@ -120,7 +120,8 @@ def begin(args: argparse.Namespace, job: Job, seeds: Sequence[int], trials: Tria
     source = open_source(job)
     if args.fresh:
         trials.set_aside()
-    trials.look((source.dims, job.model.causes))
+    model, _ = model_of(job, source.dims)
+    trials.look({name: model.shape(name) for name in model.params})
     trials.begin()
     todo = [seed for seed in seeds if seed not in trials.rows]
     if there := len(seeds) - len(todo):
@@ -210,12 +211,10 @@ def trial(job: Job, seed: int, ranks: Ranks) -> Trial:
         causes=causes,
         found=found,
         mae=mae,
-        sigma=float(at.params.sigma),
-        pi=float(at.params.pi),
         free_energy=ranks.of_root(energies[-1] if energies else float("nan")),  # only the root has them
         iterations=at.iteration,
         seconds=perf_counter() - begun,
-        W=at.params.W,
+        params=dict(at.params),
     )
 
 
@@ -261,7 +260,8 @@ def successes(trials: list[Trial], what: str) -> str:
 def ranking(trials: list[Trial], by: str) -> list[str]:
     """All trials, the best first."""
     return [f"by {MERIT[by]}, the best first:"] + [
-        f"  seed {t.seed}: free energy {t.free_energy:.6g}, sigma {t.sigma:.5g}, pi {t.pi:.4g}"
+        f"  seed {t.seed}: free energy {t.free_energy:.6g}"
+        + "".join(f", {name} {value.mean():.5g}" for name, value in t.params.items() if value.ndim < 2)
         for t in sorted(trials, key=partial(demerit, by))
     ]
 
@@ -273,7 +273,7 @@ def best_of(trials: list[Trial], by: str, size: int) -> list[Trial]:
 
 def demerit(by: str, trial: Trial) -> float:
     """The smaller the better."""
-    return trial.sigma if by == "sigma" else -trial.free_energy
+    return -trial.free_energy if by == "free_energy" else float(trial.params[by])
 
 
 def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:

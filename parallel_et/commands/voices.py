@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Sequence
 
 from parallel_et.commands import Parser
+from parallel_et.control.progress import Reporter
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.progress import Reporter
-from parallel_et.speech import PROGRAM, RATE, SENTENCE, VOICES, Voice, speak
+from parallel_et.prepare.speech import PROGRAM, RATE, SENTENCE, VOICES, Voice, speak
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:

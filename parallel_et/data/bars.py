@@ -6,9 +6,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from parallel_et.core.random import stream
+from parallel_et.core.schema import LARGEST, MOST, Numbers, Section
 from parallel_et.data.base import GROUP, DataOptions, Generated
-from parallel_et.random import stream
-from parallel_et.schema import LARGEST, MOST, Numbers, Section
 
 MOST_BARS = 10_000
 BRIGHTEST = 1e15

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from parallel_et.core.schema import Section, Size
 from parallel_et.errors import UserError
-from parallel_et.rows import new_table
-from parallel_et.schema import Section, Size
+from parallel_et.kernels.rows import new_table
 
 GROUP = 256
 """Points that a generator draws at a time; fixed for ever, so that the data depend on the seed alone."""

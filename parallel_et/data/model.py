@@ -1,17 +1,22 @@
 """Data drawn from a model's own parameters, such as those that an earlier run has learned."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
+from parallel_et.core.contract import Model, Params
+from parallel_et.core.limits import check_arrays, limits_of
+from parallel_et.core.options import keys_of
+from parallel_et.core.random import stream
+from parallel_et.core.schema import MOST
+from parallel_et.core.states import binary
 from parallel_et.data.base import GROUP, DataOptions, Generated
+from parallel_et.errors import UserError
 from parallel_et.io.files import read_group
 from parallel_et.io.sealed import check_seal
-from parallel_et.models import known
-from parallel_et.models.base import Model, Params
-from parallel_et.random import stream
-from parallel_et.schema import MOST
+from parallel_et.models import MODELS
 
 
 class ModelOptions(DataOptions):
@@ -19,14 +24,14 @@ class ModelOptions(DataOptions):
 
     source: Literal["model"] = Field("model", description="data drawn from a model")
     points: int = Field(ge=1, le=MOST, description="number of data points, N")
-    params: str = Field(description='file with /params/W, /params/sigma and /params/pi, such as "runs/demo/result.h5"')
+    params: str = Field(description='file with a group /params, such as "runs/demo/result.h5"')
     model: str | None = Field(None, description="model to draw from, by default the one that is trained")
     seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
 
     def mistakes(self) -> list[tuple[str, str, object]]:
-        if self.model is None or self.model in known():
+        if self.model is None or self.model in MODELS.names():
             return []
-        return [("model", " or ".join(sorted(known())), self.model)]
+        return [("model", " or ".join(MODELS.names()), self.model)]
 
 
 class Drawn(Generated):
@@ -34,14 +39,15 @@ class Drawn(Generated):
 
     def __init__(self, model: Model, params: Params, points: int, seed: int, purpose: str = "data") -> None:
         self.model, self.params, self.points, self.seed, self.purpose = model, params, points, seed, purpose
-        self.dims = len(params.W)
+        self.dims = model.D
         self.shape = (self.dims,)
 
     def truth(self) -> dict[str, np.ndarray]:
-        return dict(vars(self.params))
+        return dict(self.params)
 
     def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        return self.model.generate(self.params, stream(self.seed, self.purpose, index), GROUP)
+        points, states = self.model.draw(self.params, stream(self.seed, self.purpose, index), GROUP)
+        return points, binary(states, self.model.latents.atoms)
 
 
 class DrawnFromFile(Drawn):
@@ -50,18 +56,27 @@ class DrawnFromFile(Drawn):
     Options = ModelOptions
 
     def __init__(self, options: ModelOptions, seed: int, job: Any) -> None:
-        from parallel_et.sound import check_arrays, parameters  # which knows jobs, and these know us
-
         check_seal(options.params)
         arrays = read_group(options.params, "params")
-        kind = known()[options.model or job.model.name]
-        wanted = parameters(kind, None, None)
-        wanted["sigma"] = wanted["sigma"]._replace(low=0.0)  # no noise at all will do here
+        model = model_for(job.Model if options.model is None else MODELS.find(options.model), arrays, options.params)
+        wanted = limits_of(model)
+        if "sigma" in wanted:
+            wanted["sigma"] = wanted["sigma"]._replace(low=0.0)  # no noise at all will do here
         check_arrays(arrays, wanted, f"{options.params}: /params")
-        params = Params(**{name: arrays[name] for name in wanted})
-        D, H = params.W.shape
-        model = kind(kind.Options.model_construct(name="model", causes=H), D)
+        params = {name: arrays[name] for name in wanted}
         super().__init__(model, params, options.points, seed if options.seed is None else options.seed)
+
+
+def model_for(kind: Any, arrays: Mapping[str, np.ndarray], path: str) -> Model:
+    """The model of these parameters, its sizes told by its fields."""
+    fields, axes = next((name, param.axes) for name, param in kind.params.items() if {"D", "H"} <= set(param.axes))
+    if fields not in arrays or arrays[fields].ndim != len(axes) or 0 in arrays[fields].shape:
+        found = f"the shape {arrays[fields].shape}" if fields in arrays else "nothing there"
+        raise UserError(f"{path}: /params/{fields}: expected dimensions x causes, found {found}")
+    sizes = dict(zip(axes, arrays[fields].shape, strict=True))
+    each = [name for name, param in kind.params.items() if param.each and arrays.get(name, np.empty(())).ndim]
+    keys: Any = keys_of(kind)
+    return kind(keys(name="model", causes=sizes["H"], each=each), sizes["D"])
 
 
 SOURCE = DrawnFromFile

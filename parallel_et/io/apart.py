@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from parallel_et.control.process import free_bytes
 from parallel_et.errors import UserError
-from parallel_et.process import free_bytes
 
 SECONDS = 8.0
 """Of the processor for a file, and one more for each ``BYTES`` of it."""

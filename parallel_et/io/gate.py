@@ -5,9 +5,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from parallel_et.control.process import free_bytes, readable
 from parallel_et.errors import UserError
-from parallel_et.process import free_bytes
-from parallel_et.schema import readable
 
 LONGEST = 200
 """Characters of what a library says that are passed on."""

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from parallel_et.control.process import boot, namespace, start_of
 from parallel_et.errors import UserError
-from parallel_et.process import boot, namespace, start_of
 
 BEAT = 2.0
 """Seconds between two signs of life of the holder."""

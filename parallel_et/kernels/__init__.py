@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 from parallel_et.kernels import cache
-from parallel_et.rows import CACHE_LINE
+from parallel_et.kernels.rows import CACHE_LINE
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 

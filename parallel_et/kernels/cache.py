@@ -27,7 +27,7 @@ COMPLETE = "complete"
 
 def key() -> str:
     """Name of the directory."""
-    sources = [*sorted(HERE.glob("*.py")), HERE.parent / "rows.py"]
+    sources = sorted(HERE.glob("*.py"))
     machine = numba.config.CPU_NAME or get_host_cpu_name()
     features = numba.config.CPU_FEATURES or get_host_cpu_features().flatten()
     versions = f"{machine} {features} {sys.implementation.cache_tag} {numba.__version__}"

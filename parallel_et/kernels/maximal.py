@@ -13,6 +13,8 @@ TINY = 1e-300
 FAR = -1e4  # a logarithm whose exp is zero
 STEEP = 24.0
 """From this rho on the powers of small fields would underflow, and shares are computed from logarithms."""
+HARD = 1e12
+"""From this rho on the maximum is a hard one."""
 BATCH = 2048
 """Numbers whose powers are taken in one go; they stay in the fastest cache."""
 
@@ -70,15 +72,16 @@ def errors_of_two(Y, y, means, above, mean, fields, added, field, keep, D):
 
 
 @kernel(
-    "void(float64[:,::1], float64[:,::1], float64, float64[::1], float64[::1], float64, float64, float64, "
+    "void(float64[:,::1], float64[:,::1], float64, float64[::1], float64[::1], float64[::1], float64, float64, "
     "int32[:,::1], int32[::1], int32[:,::1], float64[:,::1], float64[::1], float64[:,::1])"
 )
 def posterior(Y, WT, empty, base, bias, odds, precision, beta, candidates, size, inner, singles, evidence, weights):
     """ET eq. 20 for all states over each point's candidates: a child's mean is the max of its parent's and one field.
 
-    log p(s, y) = empty + odds |s| - |y - max_{h in s} W_h|^2 / (2 sigma^2).
-    Y (n, D), WT (H, D) >= 0, base (n,) of the empty state, bias (H,) of single causes, precision = 1 / sigma^2,
-    beta = 1 / T, candidates (n, H'), size (K,) and inner (M, 4) of the tree of states.
+    log p(s, y) = empty + sum_{h in s} odds_h - |y - max_{h in s} W_h|^2 / (2 sigma^2).
+    Y (n, D), WT (H, D) >= 0, base (n,) of the empty state, bias (H,) of single causes, odds (H,), or (1,) where all
+    causes have the same, precision = 1 / sigma^2, beta = 1 / T, candidates (n, H'), size (K,) and inner (M, 4) of the
+    tree of states.
     singles (n, H) or (n, 0): W_h . y of all causes, becomes the weights of the states with one cause; 0 for candidates.
     evidence (n,) out: F_n = log sum p^beta. weights (n, K) out. Costs 3 D operations and one exp a state.
     """
@@ -91,12 +94,16 @@ def posterior(Y, WT, empty, base, bias, odds, precision, beta, candidates, size,
     logs, prior = scratch(wide), scratch(wide)
     logs[:], prior[:] = 0.0, -np.inf
     for k in range(K):
-        prior[k] = odds * size[k]
+        prior[k] = odds[0] * size[k]
     inverse_temperature = fill(beta)
     for n in range(N):
         for i in range(C):
             for d in range(0, D, LANES):
                 store(fields, i * D + d, load(WT, candidates[n, i] * D + d))
+        if len(odds) > 1:
+            for node in range(M):
+                for j in range(inner[node, 2] + 1, C):
+                    prior[inner[node, 3] + j] = prior[inner[node, 0]] + odds[candidates[n, j]]
         for node in range(M):
             g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
             above, mean, added = max(g - 1, 0) * D, g * D, (i if g > 0 else C) * D
@@ -227,7 +234,7 @@ def add_steep_shares(D, power, rho, outer, q, causes, places, count, share):
         for a in range(1, count):
             top = maximum(top, load(power, causes[a] + d))
         sum_w = zero
-        if np.isinf(rho):
+        if rho >= HARD:
             for a in range(count):
                 sum_w = sum_w + equals(load(power, causes[a] + d), top)
             sum_w = weight / sum_w
@@ -285,7 +292,7 @@ def weighted_sums(
     lonely, mean = np.empty(C), np.empty(C)
     causes, places = np.empty((batch, members.shape[1]), np.int64), np.empty((batch, members.shape[1]), np.int64)
     counts = np.empty(batch, np.int64)
-    outer = 1.0 if np.isinf(rho) else (rho - 1.0) / rho
+    outer = 1.0 if rho >= HARD else (rho - 1.0) / rho
     evens = np.arange(members.shape[1] + 1.0)
     evens[1:] **= -outer
     for n in range(N):

@@ -16,7 +16,7 @@ from numba.core.imputils import lower_builtin
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, models, register_model
 
-from parallel_et.rows import LANES
+from parallel_et.kernels.rows import LANES
 
 DOUBLE, INT = ir.DoubleType(), ir.IntType(64)
 DOUBLES, FLOATS, INTS = (

@@ -1,23 +1,37 @@
-"""One file a model; a new file in here is found by its name, and by its aliases; a script registers its own."""
+"""One file a model; a new file in here is found by its name. What they share is in ``parts``."""
 
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
+from parallel_et.core.contract import UNUSED, Knobs, Model, Param, Params, Sum, Summary, Totals
+from parallel_et.core.options import ModelOptions
+from parallel_et.core.registry import Registry
+from parallel_et.core.states import Latents, binary
+from parallel_et.models.parts.fields import sums_by_atom, with_none
+from parallel_et.models.parts.noises import SIGMA, Binary, Gauss, Poisson
+from parallel_et.models.parts.priors import PI, Bernoulli, Categorical
+from parallel_et.models.parts.solve import solve_fields
 
-from parallel_et.models.base import Model
+__all__ = [
+    "MODELS",
+    "PI",
+    "SIGMA",
+    "UNUSED",
+    "Bernoulli",
+    "Binary",
+    "Categorical",
+    "Gauss",
+    "Knobs",
+    "Latents",
+    "Model",
+    "ModelOptions",
+    "Param",
+    "Params",
+    "Poisson",
+    "Sum",
+    "Summary",
+    "Totals",
+    "binary",
+    "solve_fields",
+    "sums_by_atom",
+    "with_none",
+]
 
-
-@cache
-def known() -> dict[str, type[Model]]:
-    """All models by name: each module of this package that has a ``MODEL``, under its own name and its aliases."""
-    found: dict[str, type[Model]] = {}
-    for module in iter_modules(__path__):
-        model = getattr(import_module(f"{__name__}.{module.name}"), "MODEL", None)
-        if model is not None:
-            found |= dict.fromkeys((module.name, *model.aliases), model)
-    return found
-
-
-def register(name: str, model: type[Model]) -> None:
-    """Make a model of a script known in this process, under a name and its aliases, as if its file were in here."""
-    known().update(dict.fromkeys((name, *model.aliases), model))
+MODELS = Registry(__name__, "MODEL", Model, {"bsc": "linca"})

@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from parallel_et.core.contract import Block
+from parallel_et.core.states import best
 from parallel_et.kernels import select
-from parallel_et.models.base import Summary, best
-from parallel_et.models.linear import LinearModel, Ready, Seen
-from parallel_et.rows import aligned
+from parallel_et.kernels.rows import aligned
+from parallel_et.models.parts.linear import LinearModel, Ready, Seen
 
 SINGLE = 2.0**-24
 """Relative error of rounding to single precision."""
@@ -17,14 +18,10 @@ class LinCA(LinearModel):
     Candidates are the causes whose fields point along y: S_h = W_h . y / |W_h| (ET eq. 33).
     """
 
-    aliases = ("bsc",)
-
-    def initial_fields(self, summary: Summary) -> tuple[float, float]:
-        return 0.0, summary.rms / 3 or 1.0
-
-    def observe(self, ready: Ready, Y: np.ndarray, singletons: bool) -> Seen:
-        if singletons:
-            return super().observe(ready, Y, True)
+    def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
+        if singles:
+            return super().observe(ready, block, True)
+        Y = block.rows
         norms, units = np.empty(len(Y)), aligned(Y.shape, np.float32)
         select.unit_rows(Y, norms, units)
         return self.seen(ready, Y, norms, units=units)

@@ -1,9 +1,8 @@
 """Maximal causes analysis with Gaussian noise (ET sec. 4.2)."""
 
-import numpy as np
-
-from parallel_et.models.base import Knob
-from parallel_et.models.maximal import MaximalModel
+from parallel_et.core.contract import Knob
+from parallel_et.kernels.maximal import HARD
+from parallel_et.models.parts.maximal import MaximalModel
 
 
 class MCA(MaximalModel):
@@ -14,9 +13,10 @@ class MCA(MaximalModel):
 
     knobs = {
         "rho": Knob(
-            lambda temperature: temperature / (temperature - 1) if temperature > 1 else np.inf,
+            lambda temperature: min(HARD, temperature / (temperature - 1)) if temperature > 1 else HARD,
             least=1.0,
-            does="sharpness of the maximum in the M-step; by default T / (T - 1), which is infinite at T = 1 and below",
+            does=f"sharpness of the maximum in the M-step; by default T / (T - 1); from {HARD:g} on, as at T = 1 and "
+            "below, the maximum is a hard one",
         )
     }
 

@@ -5,8 +5,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from parallel_et.models.base import UNUSED, ModelOptions, Summary, best, overshoot
-from parallel_et.models.linear import LinearModel, Ready, Seen, solve_fields
+from parallel_et.core.contract import UNUSED, Summary
+from parallel_et.core.options import ModelOptions
+from parallel_et.core.states import best
+from parallel_et.models.parts.fields import W, overshoot
+from parallel_et.models.parts.linear import LinearModel, Ready, Seen
+from parallel_et.models.parts.solve import solve_fields
 
 
 class NMFOptions(ModelOptions):
@@ -24,10 +28,10 @@ class NMF(LinearModel):
     """
 
     Options = NMFOptions
-    nonnegative = True
+    params = {**LinearModel.params, "W": W._replace(low=0.0)}
     steps = 20
 
-    def initial_fields(self, summary: Summary) -> tuple[float, float]:
+    def start(self, name: str, summary: Summary) -> tuple[float, float]:
         mean = max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
 

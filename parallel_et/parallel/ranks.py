@@ -4,20 +4,19 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import NoReturn, TypeVar, cast
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from parallel_et.control.listening import NOT_BEGUN, STOPPED, heard
+from parallel_et.control.process import tell
 from parallel_et.errors import PLACE, UserError, check_name
-from parallel_et.listening import NOT_BEGUN, STOPPED, heard
 from parallel_et.parallel.begin import LIMIT, PLACES, SIZES, start_limit, told
-from parallel_et.process import tell
 
 try:
     from mpi4py import MPI
@@ -26,14 +25,11 @@ except (ImportError, RuntimeError):
         "parallel_et: expected an MPI library, found none; load the MPI module of your site, or pip install mpich"
     ) from None
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 EVERYBODY = "all {} ranks have this error"
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
-P = TypeVar("P", bound="DataclassInstance")
 
 
 class Ranks:
@@ -142,17 +138,15 @@ class Ranks:
                 self.meet_idly()
         return cast(T, self.of_root(value))
 
-    def share(self, params: P) -> P:
-        """The root's parameters, a dataclass of float64 arrays, on every rank, in one message."""
+    def share(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The root's float64 arrays on every rank, in one message and in Fortran's order; all know their shapes."""
         if self.size == 1:
-            return params
-        names = [field.name for field in fields(params)]
-        shapes = [getattr(params, name).shape for name in names]
-        packed = np.concatenate([getattr(params, name).reshape(-1, order="F") for name in names])
+            return {name: np.asarray(array, order="F") for name, array in params.items()}
+        packed = np.concatenate([array.reshape(-1, order="F") for array in params.values()])
         self.comm.Bcast(packed, 0)
-        parts = np.split(packed, np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1])
-        arrays = [part.reshape(shape, order="F") for part, shape in zip(parts, shapes, strict=True)]
-        return replace(params, **dict(zip(names, arrays, strict=True)))
+        parts = np.split(packed, np.cumsum([array.size for array in params.values()])[:-1])
+        arrays = (part.reshape(old.shape, order="F") for part, old in zip(parts, params.values(), strict=True))
+        return dict(zip(params, arrays, strict=True))
 
     @contextmanager
     def together(self) -> Iterator[None]:

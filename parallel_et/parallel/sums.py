@@ -66,6 +66,7 @@ class ExactSum:
                 raise UserError(
                     f"statistic {name}: expected at most {most:.6g} of a block of {self._at_once} points, by the "
                     f"model's bound of {bound:.6g} a point, found {found:.6g}"
+                    + (" or no number" if np.isinf(found) else "")
                 )
 
     def add(self, name: str, values: Any) -> None:

@@ -5,8 +5,8 @@ from problems import random_params
 from sealing import put, small_result
 
 from parallel_et.errors import UserError
-from parallel_et.job import check_job
-from parallel_et.setup import given_arrays, open_source
+from parallel_et.runs.job import check_job
+from parallel_et.runs.setup import given_arrays, model_of, open_source
 
 
 def job(path, name="linca", **data):
@@ -24,15 +24,17 @@ def test_points_drawn_from_a_model_have_its_mean(name, tmp_path):
     params = random_params(name, 5, 4, seed=1)
     with h5py.File(tmp_path / "p.h5", "w") as file:
         for key in ("W", "sigma", "pi"):
-            file[f"params/{key}"] = getattr(params, key)
+            file[f"params/{key}"] = params[key]
     source = open_source(job(tmp_path / "p.h5", name))
     Y = source.read(0, 20_000)
     s = np.array([[(k >> h) & 1 for h in range(4)] for k in range(16)])
     weight = (0.27 ** s.sum(1)) * (0.73 ** (4 - s.sum(1)))
-    means = np.array([[max((w * row).max(), 0) for w in params.W] if name == "mca" else params.W @ row for row in s])
+    means = np.array(
+        [[max((w * row).max(), 0) for w in params["W"]] if name == "mca" else params["W"] @ row for row in s]
+    )
     np.testing.assert_allclose(Y.mean(0), weight @ means, atol=0.25)
     np.testing.assert_array_equal(Y[300:900], source.read(300, 900))
-    np.testing.assert_array_equal(source.truth()["W"], params.W)
+    np.testing.assert_array_equal(source.truth()["W"], params["W"])
 
 
 def test_a_file_without_parameters_is_refused(tmp_path):
@@ -45,19 +47,19 @@ def test_a_file_without_parameters_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "line"),
     [
-        ("params/W", None, "/params/W: expected finite numbers of 0 or more and up to 1e+150, found nothing there"),
+        ("params/W", None, "/params/W: expected dimensions x causes, found nothing there"),
         (
             "params/W",
             np.full((4, 3), np.nan),
             "/params/W: expected finite numbers of 0 or more and up to 1e+150, found",
         ),
         ("params/W", -np.ones((4, 3)), "/params/W: expected finite numbers of 0 or more and up to 1e+150, found -1"),
-        ("params/W", np.ones((0, 3)), "/params/W: expected the shape any x any, found 0 x 3"),
-        ("params/W", np.ones(3), "/params/W: expected the shape any x any, found 3"),
-        ("params/sigma", -1.0, "/params/sigma: expected finite numbers of 0 or more and up to 1e+150, found -1"),
+        ("params/W", np.ones((0, 3)), "/params/W: expected dimensions x causes, found the shape (0, 3)"),
+        ("params/W", np.ones(3), "/params/W: expected dimensions x causes, found the shape (3,)"),
+        ("params/sigma", -1.0, "/params/sigma: expected finite numbers of 0 or more and up to 1e+50, found -1"),
         ("params/sigma", [1.0], "/params/sigma: expected the shape a single number, found 1"),
-        ("params/pi", 2.0, "/params/pi: expected finite numbers above 0 and below 1, found 2"),
-        ("params/pi", np.nan, "/params/pi: expected finite numbers above 0 and below 1, found nan"),
+        ("params/pi", 2.0, "/params/pi: expected finite numbers of 1e-09 or more and up to 1, found 2"),
+        ("params/pi", np.nan, "/params/pi: expected finite numbers of 1e-09 or more and up to 1, found nan"),
     ],
 )
 def test_parameters_that_cannot_be_are_refused(tmp_path, name, value, line):
@@ -78,11 +80,12 @@ def test_parameters_of_a_damaged_result_are_refused_wherever_they_are_used(tmp_p
     table = job(path).resolved()
     table["model"]["init"] = {"W": {"file": str(path), "dataset": "params/W"}}
     begun = check_job(table)
+    model, _ = model_of(begun, 4)
     assert open_source(begun).dims == 4
-    assert given_arrays(begun, 4)["W"].shape == (4, 3)
+    assert given_arrays(begun, model)["W"].shape == (4, 3)
     content = bytearray(path.read_bytes())
     content[-200] ^= 1
     path.write_bytes(content)
-    for use in (lambda: open_source(begun), lambda: given_arrays(begun, 4)):
+    for use in (lambda: open_source(begun), lambda: given_arrays(begun, model)):
         with pytest.raises(UserError, match="found a damaged one: its checksum is wrong"):
             use()

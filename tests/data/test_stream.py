@@ -17,9 +17,9 @@ from test_faults import SECONDS, begin
 
 from parallel_et import fit
 from parallel_et.data.base import ArrayRows, Source
+from parallel_et.data.files import FileRows
 from parallel_et.data.stream import ALIVE, Streamed, rows_of
 from parallel_et.errors import UserError
-from parallel_et.io.files import FileRows
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
 from parallel_et.parallel.team import Team

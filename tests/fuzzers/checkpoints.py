@@ -8,7 +8,7 @@ import numpy as np
 from fuzzers.results import check
 from sealing import change, disturb, small_result, spoil
 
-from parallel_et.io.directory import RunDirectory
+from parallel_et.runs.directory import RunDirectory
 
 
 def prepare(folder: Path) -> None:

@@ -13,13 +13,14 @@ import numpy as np
 import tomli_w
 
 from parallel_et import fit
+from parallel_et.core.contract import Summary
+from parallel_et.core.options import start_of
+from parallel_et.core.plan import Plan
+from parallel_et.core.random import stream
 from parallel_et.errors import UserError
-from parallel_et.job import Job, check_job, read_job
-from parallel_et.models.base import Summary
 from parallel_et.parallel.ranks import Ranks, mistake
-from parallel_et.random import stream
-from parallel_et.schedule import Plan
-from parallel_et.setup import check_memory, demand_of, open_source, size_up
+from parallel_et.runs.job import Job, check_job, read_job
+from parallel_et.runs.setup import check_memory, demand_of, open_source, size_up
 
 SEVERAL = True
 SMALL = 20_000_000
@@ -96,9 +97,9 @@ def judge(rng: np.random.Generator, job: Job) -> None:
     if need.asked + need.root > 10 * SMALL or need.states * source.dims > SMALL:
         return
     summary = Summary(source.points, source.dims, 10.0, 1.0, 2.0, 0.1)
-    params = model.initial(stream(job.run.seed, "init"), summary, {})
-    assert all(np.isfinite(value).all() for value in vars(params).values())
-    plan = Plan(job.anneal, model, scheme.gamma, source.points)
+    params = {name: start_of(model, name, summary, stream(job.run.seed, "init")) for name in model.params}
+    assert all(np.isfinite(value).all() for value in params.values())
+    plan = Plan(job.anneal, model, scheme.most, source.points)
     last = job.anneal.iterations - 1
     for t in {0, 1, last // 3, last // 2, last - 1, last}:
         knobs = plan.at(min(max(t, 0), last), params)

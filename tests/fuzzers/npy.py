@@ -3,8 +3,8 @@
 import numpy as np
 from spoil import spoil
 
-from parallel_et.io.files import FileRows
-from parallel_et.setup import largest_of
+from parallel_et.data.files import FileRows
+from parallel_et.runs.setup import largest_of
 
 HEADERS = (
     "{'descr': '<f8', 'fortran_order': False, 'shape': (%d, %d), }",

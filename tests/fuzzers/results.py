@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from sealing import change, disturb, small_result, spoil
 
-from parallel_et.io.result import Result, load
-from parallel_et.sound import job_of
+from parallel_et.runs.checked import job_of
+from parallel_et.runs.result import Result, load
 
 MODELS = ("linca", "nmf", "mca")
 

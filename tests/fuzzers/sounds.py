@@ -4,8 +4,8 @@ import numpy as np
 from scipy.io import wavfile
 from spoil import spoil
 
-from parallel_et.io.waves import read_recording
-from parallel_et.recordings import Recordings, SoundSteps
+from parallel_et.prepare.recordings import Recordings, SoundSteps
+from parallel_et.prepare.waves import read_recording
 
 RATES = (4000, 8000, 16000, 44100)
 

@@ -7,8 +7,8 @@ import numpy as np
 from sealing import change, disturb, small_result, spoil
 
 from parallel_et.io.sealed import write_sealed
-from parallel_et.io.trials import Trial, read_trials
 from parallel_et.io.whole import hdf5_image
+from parallel_et.runs.trials import Trial, read_trials
 
 
 def prepare(folder: Path) -> None:

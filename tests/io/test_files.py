@@ -2,9 +2,9 @@ import h5py
 import numpy as np
 import pytest
 
+from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
-from parallel_et.io.files import FileRows
-from parallel_et.setup import largest_of
+from parallel_et.runs.setup import largest_of
 
 
 @pytest.mark.parametrize(

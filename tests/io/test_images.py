@@ -11,8 +11,8 @@ from PIL import Image
 from scipy.io import savemat
 
 from parallel_et.errors import UserError
-from parallel_et.io.images import find_images, grey, open_images
-from parallel_et.io.whole_pictures import PASSES
+from parallel_et.prepare.images import find_images, grey, open_images
+from parallel_et.prepare.whole_pictures import PASSES
 
 RNG = np.random.default_rng(1)
 BYTES = RNG.integers(0, 256, (30, 40), np.uint8)

@@ -8,9 +8,9 @@ import pytest
 from sealing import change, put, small_result
 
 from parallel_et.errors import UserError
-from parallel_et.io.checkpoints import read
-from parallel_et.io.result import load
 from parallel_et.io.sealed import TAIL
+from parallel_et.runs.checkpoints import read
+from parallel_et.runs.result import load
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,8 @@ FAULTS = {
     "sigma below 0": (put("params/sigma", -1.0), "/params/sigma: expected finite numbers of 1e-50 or more"),
     "sigma 0": (put("params/sigma", 0.0), "/params/sigma: expected finite numbers of 1e-50 or more"),
     "sigma a list": (put("params/sigma", [1.0]), "/params/sigma: expected the shape a single number, found 1"),
-    "pi 2": (put("params/pi", 2.0), "/params/pi: expected finite numbers above 0 and below 1, found 2"),
-    "pi 0": (put("params/pi", 0.0), "/params/pi: expected finite numbers above 0 and below 1, found 0"),
+    "pi 2": (put("params/pi", 2.0), "/params/pi: expected finite numbers of 1e-09 or more and up to 1, found 2"),
+    "pi 0": (put("params/pi", 0.0), "/params/pi: expected finite numbers of 1e-09 or more and up to 1, found 0"),
     "one more": (put("params/more", 1.0), "/params: expected W, sigma, pi, found also more"),
     "params a dataset": (lambda file: (file.pop("params"), put("/params", 1)(file)), "/params: expected a group"),
     "history gone": (put("history/free_energy", None), "/history/free_energy: expected finite numbers"),

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from fuzzers.hdf5 import numbered
 
+from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.io import files
-from parallel_et.io.files import FileRows, read_array
+from parallel_et.io.files import read_array
 from parallel_et.io.tables import Table, create, offsets
 
 TABLE = np.random.default_rng(1).normal(size=(40, 6))

@@ -7,8 +7,8 @@ import pytest
 from scipy.io import wavfile
 
 from parallel_et.errors import UserError
-from parallel_et.io.waves import Recording, find_recordings, read_recording, write_wave
-from parallel_et.recordings import SoundSteps, check_rates
+from parallel_et.prepare.recordings import SoundSteps, check_rates
+from parallel_et.prepare.waves import Recording, find_recordings, read_recording, write_wave
 
 VALUES = np.array([[0.0, 0.5], [-1.0, 0.25], [-0.5, -0.25]])
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from brute import as_binary, share
 
+from parallel_et.core.states import Table
 from parallel_et.kernels.maximal import weighted_sums
 from parallel_et.kernels.truncated import significant
-from parallel_et.models.maximal import powers
-from parallel_et.posterior.states import States
+from parallel_et.models.parts.maximal import powers
 
 
 @pytest.mark.parametrize("rho", [1.05, 2.0, 21.0, 23.9, 24.0, 101.0, 1001.0, np.inf])
@@ -18,7 +18,7 @@ def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho):
     WT[:2, 1] = 0.0
     WT[:, 2] = 5.0
     WT[:3, 3] = [1e-9, 2e-9, 1e-10]
-    states = States.up_to(4, 3)
+    states = Table.up_to(4, 3)
     q = rng.dirichlet(np.ones(len(states)), 1)
     Y = rng.normal(3, 2, (1, 8))
     numerator, denominator, alone, active = np.zeros((4, 8)), np.zeros((4, 8)), np.zeros(4), np.zeros(4)

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from parallel_et.kernels.rows import pad_rows
 from parallel_et.kernels.select import along, largest, overshoot, pick, products, square_norms, unit_rows
 from parallel_et.models.linca import SINGLE
-from parallel_et.rows import pad_rows
 
 
 def best_by_sorting(scores, count):

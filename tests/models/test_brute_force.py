@@ -5,8 +5,8 @@ import pytest
 from brute import iteration
 from problems import job_table, problem_of, random_data, random_params
 
-from parallel_et.em import iterate
-from parallel_et.models.base import Knobs
+from parallel_et.core.contract import Knobs
+from parallel_et.core.em import iterate
 from parallel_et.parallel.ranks import Ranks
 
 N, D, H = 41, 7, 5
@@ -32,13 +32,13 @@ def test_an_iteration_equals_brute_force(name, step, count, gamma, singletons, t
     Y = random_data(name, N, params, seed)
     problem, _ = problem_of(table, Y)
     points = N if cut == 0 else 26
-    knobs = Knobs(0, temperature, cut, points, {}, {"rho": rho} if name == "mca" else {})
+    knobs = Knobs(0, temperature, cut, points, {}, {"rho": rho} if name == "mca" else {}, gamma)
     new, info = iterate(problem, Ranks(), params, knobs)
     W, sigma, pi, free_energy, _ = iteration(
         name,
-        params.W,
-        float(params.sigma),
-        float(params.pi),
+        params["W"],
+        float(params["sigma"]),
+        float(params["pi"]),
         Y,
         count=count,
         gamma=gamma,
@@ -51,6 +51,6 @@ def test_an_iteration_equals_brute_force(name, step, count, gamma, singletons, t
         mstep=step,
     )
     assert info.free_energy == pytest.approx(free_energy, rel=1e-10)
-    assert float(new.pi) == pytest.approx(pi, rel=1e-10)
-    np.testing.assert_allclose(new.W, W, rtol=1e-10, atol=1e-10 * np.abs(W).max())
-    assert float(new.sigma) == pytest.approx(sigma, rel=1e-10)
+    assert float(new["pi"]) == pytest.approx(pi, rel=1e-10)
+    np.testing.assert_allclose(new["W"], W, rtol=1e-10, atol=1e-10 * np.abs(W).max())
+    assert float(new["sigma"]) == pytest.approx(sigma, rel=1e-10)

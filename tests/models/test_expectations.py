@@ -1,21 +1,41 @@
 """Posterior means, reconstructions and most probable states of every model against sums over explicit states."""
 
+from typing import Any, NamedTuple
+
 import brute
 import numpy as np
 import pytest
 from problems import job_table, problem_of, random_data, random_params
 
-from parallel_et.rows import pad_rows
+from parallel_et.core.contract import Block, EStep, Params
+from parallel_et.core.expectation import at_rest
+from parallel_et.core.problem import Problem
+from parallel_et.kernels.rows import pad_rows
 
 N, D, H = 29, 7, 6
 
 
-def block_of(name, params, Y, **inference):
-    """The model and what it knows of a block: ready, padded rows, posterior and states."""
-    problem, _ = problem_of(job_table({"name": name, "causes": params.W.shape[1]}, inference), Y)
-    ready, Y = problem.model.prepare(params, problem.model.at_rest(len(Y))), pad_rows(Y)
-    posterior = problem.scheme.infer(problem.model, ready, Y, 1.0, lambda phase: None)
-    return problem.model, ready, Y, posterior, problem.scheme.states
+class Inferred(NamedTuple):
+    """The posterior of a block."""
+
+    problem: Problem
+    params: Params
+    step: EStep
+    block: Block
+    posterior: Any
+
+    def best(self):
+        return self.problem.model.best(self.step.ready, self.block, self.posterior)
+
+    def reconstruct(self):
+        return self.problem.model.reconstruct(self.step.ready, self.params, self.posterior)
+
+
+def infer(name, params, Y, **inference):
+    problem, _ = problem_of(job_table({"name": name, "causes": params["W"].shape[1]}, inference), Y)
+    step, block = at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
+    posterior, _ = problem.scheme.infer(step, block, {})
+    return Inferred(problem, params, step, block, posterior)
 
 
 @pytest.mark.parametrize("name", ["linca", "nmf", "mca"])
@@ -25,17 +45,14 @@ def block_of(name, params, Y, **inference):
 def test_means_reconstructions_and_best_states_equal_brute_force(name, count, gamma, singletons):
     params = random_params(name, D, H, seed=count)
     Y = random_data(name, N, params, seed=gamma)
-    model, ready, rows, posterior, states = block_of(
-        name, params, Y, candidates=count, gamma=gamma, singletons=singletons
-    )
-    means, mean_y = model.means(posterior, states), model.reconstruction(ready, posterior, states)
-    best = model.best_states(ready, rows, posterior, states)
+    found = infer(name, params, Y, candidates=count, gamma=gamma, singletons=singletons)
+    means, mean_y, best = found.posterior.means(H), found.reconstruct(), found.best()
     assert (means.shape, mean_y.shape, best.shape, best.dtype) == ((N, H), (N, D), (N, gamma), np.int32)
     for n, y in enumerate(Y):
-        known = brute.considered(name, params.W, y, count, gamma, singletons)
-        q, _ = brute.posterior(name, params.W, float(params.sigma), float(params.pi), y, known, 1.0)
+        known = brute.considered(name, params["W"], y, count, gamma, singletons)
+        q, _ = brute.posterior(name, params["W"], float(params["sigma"]), float(params["pi"]), y, known, 1.0)
         np.testing.assert_allclose(means[n], q @ known, rtol=1e-10, atol=1e-14)
-        expected = sum(p * brute.mean(name, params.W, s) for p, s in zip(q, known, strict=True))
+        expected = sum(p * brute.mean(name, params["W"], s) for p, s in zip(q, known, strict=True))
         np.testing.assert_allclose(mean_y[n], expected, rtol=1e-10, atol=1e-10)
         true = np.flatnonzero(known[np.argmax(q)]).tolist()
         assert best[n].tolist() == true + [-1] * (gamma - len(true))
@@ -44,21 +61,20 @@ def test_means_reconstructions_and_best_states_equal_brute_force(name, count, ga
 @pytest.mark.parametrize("name", ["linca", "nmf", "mca"])
 def test_of_equal_states_the_first_is_the_best(name):
     params = random_params(name, D, H, seed=1)
-    params.W[:, 4] = params.W[:, 2]
-    Y = np.tile(params.W[:, 2], (11, 1))
+    params["W"][:, 4] = params["W"][:, 2]
+    Y = np.tile(params["W"][:, 2], (11, 1))
     for singletons in (False, True):
-        model, *block = block_of(name, params, Y, candidates=6, gamma=2, singletons=singletons)
-        assert (model.best_states(*block) == [2, -1]).all()
+        assert (infer(name, params, Y, candidates=6, gamma=2, singletons=singletons).best() == [2, -1]).all()
 
 
 @pytest.mark.parametrize("name, scale", [("linca", 3.0), ("nmf", 0.1), ("mca", 0.1)])
 def test_a_single_cause_outside_the_candidates_can_be_the_best(name, scale):
     params = random_params(name, D, H, seed=1)
     rng = np.random.default_rng(3)
-    params.W[:, 1] = scale * (params.W[:, 3] + rng.random(D) * 0.1)  # a field that selection takes for the other
-    Y = params.W[:, 3] + rng.normal(0, 0.3, (N, D))
-    model, *block = block_of(name, params, Y, candidates=1, gamma=1, singletons=True)
-    best, candidates = model.best_states(*block), block[2].candidates
+    params["W"][:, 1] = scale * (params["W"][:, 3] + rng.random(D) * 0.1)  # a field that selection takes for the other
+    Y = params["W"][:, 3] + rng.normal(0, 0.3, (N, D))
+    found = infer(name, params, Y, candidates=1, gamma=1, singletons=True)
+    best, candidates = found.best(), found.posterior.candidates
     outside = candidates[:, 0] != 3
     assert outside.sum() > 5
     assert (best[outside] == 3).all()
@@ -67,7 +83,7 @@ def test_a_single_cause_outside_the_candidates_can_be_the_best(name, scale):
 @pytest.mark.parametrize("name", ["linca", "nmf"])
 def test_an_equal_cause_outside_the_candidates_is_not_better(name):
     params = random_params(name, D, H, seed=1)
-    params.W[:, 4] = params.W[:, 2]
-    Y = params.W[:, 2] + np.random.default_rng(2).normal(0, 0.01, (50, D))
-    model, *block = block_of(name, params, Y, candidates=1, gamma=1, singletons=True)
-    assert (model.best_states(*block) == block[2].candidates).all()
+    params["W"][:, 4] = params["W"][:, 2]
+    Y = params["W"][:, 2] + np.random.default_rng(2).normal(0, 0.01, (50, D))
+    found = infer(name, params, Y, candidates=1, gamma=1, singletons=True)
+    assert (found.best() == found.posterior.candidates).all()

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy.linalg import LinAlgError
 
-from parallel_et.models.linear import solve_fields
-from parallel_et.models.solve import solve_positive
+from parallel_et.models.parts.solve import solve_fields, solve_positive
 
 
 @pytest.mark.parametrize("n, m", [(1, 3), (7, 1), (64, 5), (65, 20), (300, 40)])

@@ -5,7 +5,6 @@ import pytest
 from mpi4py import MPI
 
 from parallel_et.errors import UserError
-from parallel_et.models.base import Params
 from parallel_et.parallel.ranks import Ranks, mistake
 
 pytestmark = pytest.mark.mpi
@@ -14,11 +13,11 @@ NOWHERE = "nowhere: expected a file or folder that can be used, found No such fi
 
 def test_parameters_of_the_root_reach_every_rank():
     ranks = Ranks()
-    mine = Params(np.full((3, 2), float(ranks.rank)), np.array(2.0 + ranks.rank), np.array(0.1))
+    mine = {"W": np.full((3, 2), float(ranks.rank)), "sigma": np.array(2.0 + ranks.rank), "pi": np.array(0.1)}
     shared = ranks.share(mine)
-    np.testing.assert_array_equal(shared.W, np.zeros((3, 2)))
-    assert float(shared.sigma) == 2.0
-    assert shared.sigma.shape == ()
+    np.testing.assert_array_equal(shared["W"], np.zeros((3, 2)))
+    assert float(shared["sigma"]) == 2.0
+    assert shared["sigma"].shape == ()
 
 
 def test_a_mistake_on_any_one_rank_is_everybodys_with_its_text():

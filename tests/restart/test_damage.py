@@ -11,9 +11,9 @@ from launch import call, ended, hooked, learned, ranks_of, start, train, wait_fo
 from restarts import checkpoints
 from sealing import change, put
 
-from parallel_et.io.checkpoints import read
-from parallel_et.io.directory import RunDirectory
 from parallel_et.io.sealed import TAIL
+from parallel_et.runs.checkpoints import read
+from parallel_et.runs.directory import RunDirectory
 
 
 def damage(path, how):
@@ -77,7 +77,7 @@ def test_checkpoints_that_make_place_for_others_while_they_are_looked_for_are_no
                 there.rename(there.with_name(f"{int(there.stem) + 1000:06d}.h5"))
         return read(path)
 
-    monkeypatch.setattr("parallel_et.io.directory.read", late)
+    monkeypatch.setattr("parallel_et.runs.directory.read", late)
     _, name = RunDirectory(str(torn / "runs/job")).latest()
     assert (begun, name) == (["000300.h5"], "001300.h5")
 

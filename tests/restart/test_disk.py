@@ -31,7 +31,7 @@ def test_a_full_disk_costs_checkpoints_but_not_the_run(place, disk):
 
 def test_a_disk_that_turns_read_only_costs_no_work_that_was_saved(place, disk):
     short = ("--set", "run.checkpoint.every=40", "--set", "anneal.iterations=120")
-    process = start(2, "job.toml", *short, cwd=place, **paused(place, "io.checkpoints", "Checkpoints.save"))
+    process = start(2, "job.toml", *short, cwd=place, **paused(place, "runs.checkpoints", "Checkpoints.save"))
     wait_for((place / "here").exists, process)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "ro", "none", disk / "job"], check=True)
     (place / "go").touch()

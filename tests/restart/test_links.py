@@ -68,7 +68,7 @@ def test_what_is_no_file_in_the_place_of_one_is_refused(torn, name, kind):
 
 
 def test_a_log_that_becomes_a_link_meanwhile_gets_no_lines(place, other, capsys):
-    from parallel_et.io.directory import RunDirectory
+    from parallel_et.runs.directory import RunDirectory
 
     run = RunDirectory(str(place))
     run.log.symlink_to(other)

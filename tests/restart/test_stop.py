@@ -9,14 +9,14 @@ from launch import call, ended, hooked, ranks_of, start, wait_for
 from mpi4py import MPI
 from restarts import ENDLESS, number
 
-from parallel_et.io.directory import RunDirectory
-from parallel_et.job import read_job
-from parallel_et.keeper import Keeper
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.job import read_job
+from parallel_et.runs.keeper import Keeper
 
 SLOW = """
 import time
-from parallel_et.keeper import Keeper
+from parallel_et.runs.keeper import Keeper
 after = Keeper._after
 Keeper._after = lambda keeper: time.sleep(0.1) or after(keeper)
 """

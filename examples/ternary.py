@@ -1,0 +1,38 @@
+"""A model of one's own: causes that add their fields or take them away, s in {-1, 0, 1}."""
+
+import numpy as np
+
+from parallel_et.models import PI, SIGMA, Bernoulli, Gauss, Latents, Model, Param, Sum, binary, solve_fields
+
+
+class Ternary(Model):
+    """y = W s + noise; atom h is s_h = 1, atom H + h is s_h = -1, and of the two at most one is active."""
+
+    params = {"W": Param("DH", "generative fields"), "sigma": SIGMA, "pi": PI}
+
+    def __init__(self, options, dims):
+        super().__init__(options, dims)
+        self.prior, self.noise = Bernoulli(self.H, ways=2), Gauss()
+        self.latents = Latents(2 * self.H, owner=(*range(self.H), *range(self.H)))
+        self.signs = np.vstack([np.eye(self.H), -np.eye(self.H)])
+
+    def mean(self, params, states):
+        return binary(states, 2 * self.H) @ self.signs @ params["W"].T
+
+    def sums(self, stage):
+        H, D, most = self.H, self.D, lambda params, summary: summary.largest
+        return {"yy": Sum((D,), lambda p, summary: summary.largest**2), "ys": Sum((H, D), most), "ss": Sum((H, H))}
+
+    def statistics(self, stage, ready, Y, states, q):
+        s = binary(states, 2 * self.H) @ self.signs
+        return {"yy": q @ Y**2, "ys": (q[:, None] * s).T @ Y, "ss": (q[:, None] * s).T @ s}
+
+    def maximise(self, stage, params, sums, knobs, summary):
+        points, ys, ss, old = float(sums["points"]), sums["ys"], sums["ss"], params["W"].T
+        new = solve_fields(old, ys, ss, points)[0] if "W" in self.options.learn else old
+        error = sums["yy"].sum() - 2 * np.vdot(new, ys) + np.vdot(new, ss @ new)
+        pi = self.prior.learn(params, np.diag(ss), points, knobs)
+        return {"W": new.T, "sigma": self.noise.learn(params, error, points, summary), "pi": pi}
+
+
+MODEL = Ternary

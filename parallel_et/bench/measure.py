@@ -1,0 +1,160 @@
+"""What the benchmark measures: one EM iteration beside the one matrix product that it cannot do without."""
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from parallel_et.bench.workloads import Workload, nearby, sample
+from parallel_et.control.process import peak_bytes, reset_peak
+from parallel_et.core.clock import PHASES
+from parallel_et.core.contract import Params
+from parallel_et.core.em import iterate
+from parallel_et.kernels.rows import Rows
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.demand import count_statistics
+from parallel_et.runs.setup import set_up
+
+FEWEST, MOST = 7, 200
+"""Repetitions."""
+BLOCKS = (128, 256, 512, 1024, 2048)
+"""Block sizes that the product is tried with, besides the one that the iteration has."""
+FAR = (64, 1024, 10000)
+"""Numbers of ranks that the scaling is predicted for."""
+LARGE = 1 << 24
+"""Bytes of a message that shows the bandwidth."""
+
+
+def compare(workload: Workload, points: int, ranks: Ranks, seconds: float, threads: int) -> dict[str, Any]:
+    """Measure a workload on one rank, and on several also with the same work for all and the same for each."""
+    if ranks.size == 1:
+        return measure(workload, points, ranks, seconds, threads)
+    single = ranks.on_root_alone(lambda root: measure(workload, points, root, seconds, threads))
+    strong = measure(workload, points, ranks, seconds, threads)
+    weak = measure(workload, points * ranks.size, ranks, seconds, threads)
+    return {
+        **strong,
+        "floor_us_per_point": single["floor_us_per_point"],
+        "ratio": threads * ranks.size * strong["us_per_point"] / single["floor_us_per_point"],
+        "one_rank": single,
+        "strong": single["us_per_point"] / (ranks.size * strong["us_per_point"]),
+        "weak": single["us_per_point"] / (ranks.size * weak["us_per_point"]),
+    }
+
+
+def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads: int) -> dict[str, Any]:
+    """Time the iteration, and on one rank in turn with it the product, until the time is up; medians of all."""
+    source = sample(workload, points)
+    problem, _, _ = set_up(workload.job(threads), source, ranks)
+    params = nearby(source)
+    knobs = problem.plan.at(0, params)
+    iterate(problem, ranks, params, knobs)
+    floors: dict[int, list[float]] = {}
+    if ranks.size == 1:
+        quickest = min(BLOCKS, key=lambda size: min(multiply(problem.rows, params, size) for _ in range(3)))
+        floors = {problem.shard.block: [], quickest: []}
+    reset_peak()
+    times: list[float] = []
+    infos, begun = [], perf_counter()
+    while ranks.of_root(len(times) < FEWEST or (len(times) < MOST and perf_counter() - begun < limit)):
+        for size, found in floors.items():
+            found.append(multiply(problem.rows, params, size))
+        ranks.meet()
+        start = perf_counter()
+        _, info = iterate(problem, ranks, params, knobs)
+        times.append(ranks.max(perf_counter() - start))
+        infos.append(info)
+    seconds = float(np.median(times))
+    low, high = np.percentile(times, [25, 75])
+    floor = min((float(np.median(found)) for found in floors.values()), default=np.nan)
+    scheme = problem.scheme
+    states = scheme.count + (workload.causes - scheme.candidates) * workload.singletons
+    return {
+        "id": workload.id,
+        "what": workload.what,
+        "model": workload.model,
+        "N": points,
+        "D": workload.dims,
+        "H": workload.causes,
+        "candidates": workload.candidates,
+        "gamma": workload.gamma,
+        "temperature": workload.temperature,
+        "ranks": ranks.size,
+        "threads": threads,
+        "block": problem.shard.block,
+        "states": states,
+        "repetitions": len(times),
+        "spread": float(high - low) / seconds,
+        "us_per_point": 1e6 * seconds / points,
+        "floor_us_per_point": 1e6 * floor / points,
+        "ratio": threads * seconds / floor,
+        "most": workload.most,
+        "ns_per_state_and_100_dims": 1e9 * seconds / points / states / max(1.0, workload.dims / 100),
+        "most_ns": workload.most_ns,
+        "ns_per_state": 1e9 * seconds / points / states,
+        "points_per_second": points / seconds,
+        "peak_mb": ranks.max(peak_bytes()) / 1e6,
+        "shard_mb": ranks.max(problem.rows.nbytes) / 1e6,
+        "message_mb": 16 * count_statistics(problem.model) / 1e6,
+        "phases": {phase: 1e6 / points * float(np.median([i.seconds[phase] for i in infos])) for phase in PHASES},
+    }
+
+
+def multiply(rows: Rows, params: Params, size: int) -> float:
+    """Seconds that Y W takes in blocks of that size."""
+    W = np.ascontiguousarray(params["W"])
+    out = np.empty((size, W.shape[1]))
+    begun = perf_counter()
+    for first in range(0, len(rows), size):
+        Y = rows[first : first + size, : len(W)]
+        np.dot(Y, W, out=out[: len(Y)])
+    return perf_counter() - begun
+
+
+def measure_network(ranks: Ranks) -> tuple[float, float]:
+    """Seconds that a message takes from rank to rank, and bytes a second; two ranks or more."""
+    small, large = (time_of_sum(ranks, size) for size in (1, LARGE // 8))
+    return small / (ranks.size - 1).bit_length(), 2 * LARGE / large
+
+
+def time_of_sum(ranks: Ranks, size: int) -> float:
+    """Seconds of a sum of that many integers over the ranks."""
+    values, times = np.zeros(size, np.int64), []
+    for _ in range(20):
+        ranks.meet()
+        begun = perf_counter()
+        ranks.sum(values)
+        times.append(perf_counter() - begun)
+    return ranks.max(float(np.median(times)))
+
+
+def predict(row: dict[str, Any], latency: float, bandwidth: float) -> dict[str, Any]:
+    """Efficiency on many ranks, with the same points for all (strong) and for each (weak), from measured parts.
+
+    A rank's share of the points takes its share of the time; what every rank prepares and the root's M-step stay as
+    they are; a reduction and a broadcast take the latency for each doubling of the ranks and twice the size of
+    what they move.
+    """
+    one = row.get("one_rank", row)
+    phases = {phase: 1e-6 * spent * one["N"] for phase, spent in one["phases"].items()}
+    points = sum(phases[phase] for phase in ("select", "states", "statistics"))
+    fixed = phases["prepare"] + phases["mstep"]
+    moved = 1e6 * one["message_mb"] + 8 * one["D"] * one["H"]
+    blocks = -(-one["N"] // one["block"])
+
+    def talk(ranks: int) -> float:
+        return 2 * latency * (ranks - 1).bit_length() + 2 * moved / bandwidth
+
+    def time_on(ranks: int) -> float:
+        return points * -(-blocks // ranks) / blocks + fixed + talk(ranks)
+
+    def first(found: Callable[[int], bool]) -> int | None:
+        return next((ranks for ranks in (2**k for k in range(1, 31)) if found(ranks)), None)
+
+    return {
+        "strong": {ranks: (points + fixed) / (ranks * time_on(ranks)) for ranks in FAR},
+        "weak": {ranks: (points + fixed) / (points + fixed + talk(ranks)) for ranks in FAR},
+        "root_dominates_at": first(lambda ranks: fixed > points / ranks),
+        "network_dominates_at": first(lambda ranks: talk(ranks) > points / ranks),
+    }

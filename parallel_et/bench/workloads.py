@@ -1,0 +1,87 @@
+"""The workloads of the benchmark: problems of published sizes, drawn from the models themselves."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parallel_et.core.random import stream
+from parallel_et.data.model import Drawn
+from parallel_et.models import MODELS, Params
+from parallel_et.runs.job import Job, check_job
+
+ACTIVE = 2.0
+"""Causes that a point has on average."""
+SIGMA, LENGTH = 2.0, 500.0**0.5
+"""Noise, and length of a field, of the bars test: five pixels of 10."""
+SHARE = 0.2
+"""Share of the dimensions in which a field of a non-negative model is not zero, as in the bars test."""
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One problem; ``most`` is the ratio to one matrix product that it is to stay below.
+
+    Where a product says little, ``most_ns`` are nanoseconds a state instead: of a few dimensions, or each 100 of many.
+    """
+
+    id: str
+    model: str
+    points: int
+    dims: int
+    causes: int
+    candidates: int
+    gamma: int
+    singletons: bool = False
+    temperature: float = 1.0
+    most: float | None = None
+    most_ns: float | None = None
+    what: str = ""
+
+    def job(self, threads: int = 1) -> Job:
+        """The problem as a job."""
+        learn = ["W", "sigma", "pi"] if self.model == "linca" else ["W"]
+        table: dict[str, Any] = {
+            "model": {"name": self.model, "causes": self.causes, "sigma": SIGMA, "learn": learn},
+            "data": {"source": "array:drawn"},
+            "inference": {"candidates": self.candidates, "gamma": self.gamma, "singletons": self.singletons},
+            "anneal": {"temperature": self.temperature},
+            "run": {"seed": SEED, "threads": threads},
+        }
+        table["model"]["pi"] = min(0.5, ACTIVE / self.causes)
+        return check_job(table, self.id)
+
+
+WORKLOADS = (
+    Workload("W1", "linca", 2000, 25, 10, 5, 3, most_ns=8.0, what="the bars test"),
+    Workload("W2", "linca", 20000, 256, 200, 8, 4, most=2.0, what="16 x 16 patches"),
+    Workload("W3", "linca", 20000, 676, 800, 10, 4, most=1.25, what="26 x 26 patches"),
+    Workload("W4", "linca", 4000, 1600, 1600, 12, 4, most=1.25, what="40 x 40 patches"),
+    Workload("L1", "linca", 40000, 200, 200, 10, 4, True, most=4.0, what="sound"),
+    Workload("F2", "nmf", 20000, 256, 200, 8, 4, most=6.0, what="16 x 16 patches"),
+    Workload("M2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=12.0, what="10 x 10 patches"),
+    Workload("M3", "mca", 5000, 256, 200, 8, 4, True, 1.05, most=15.0, what="16 x 16 patches"),
+    Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
+)
+
+
+def sample(workload: Workload, points: int) -> Drawn:
+    """Points of a workload's model, with fields of random directions or patterns at the bars test's noise."""
+    options = workload.job().model
+    model = MODELS.find(workload.model)(options, workload.dims)
+    rng = stream(SEED, "bench")
+    W = rng.standard_normal((workload.dims, workload.causes))
+    if model.params["W"].low == 0:
+        W = rng.gamma(2.0, 1.0, W.shape) * (rng.random(W.shape) < SHARE)
+        W[0] += W.sum(0) == 0
+    W *= LENGTH / np.linalg.norm(W, axis=0)
+    params = {"W": np.asfortranarray(W), "sigma": np.array(SIGMA), "pi": np.array(options.pi)}
+    return Drawn(model, params, points, SEED)
+
+
+def nearby(source: Drawn) -> Params:
+    """Parameters as in the middle of a run: each value of the true W off by a tenth of what is typical."""
+    W = source.params["W"]
+    off = 0.1 * np.sqrt(np.mean(W**2)) * stream(SEED, "off").standard_normal(W.shape)
+    return source.model.constrain({**source.params, "W": W + off})

@@ -1,0 +1,411 @@
+"""The contract between the engine, the models and the schemes: what each declares, and what is handed between them.
+
+A model and a scheme are sets of functions without memory. A model's minimum is its parameters, its mean with a prior
+and a noise (or its log joint), its sums and its M-step; all else has a default that is made of these, and is replaced
+where something faster is known.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from parallel_et.core.posterior import Posterior, Sparse, Tabled, sum_rows, weigh
+from parallel_et.core.random import Random
+from parallel_et.core.schema import Section
+from parallel_et.core.states import Latents, Table, best, clashes
+from parallel_et.errors import UserError
+from parallel_et.kernels.rows import padded
+
+UNUSED = 1e-12
+"""A cause that carries less weight than this share of a point, on average, is unused: its field is kept as it was."""
+ROOM = 1 << 20
+"""Numbers, pairs of point and state times dimensions, that a default computes at a time."""
+
+Params = Mapping[str, np.ndarray]
+"""The parameters of a model and its scheme by name: float64 arrays, fields contiguous (in Fortran's order)."""
+Totals = Mapping[str, np.ndarray]
+"""The sums over all points in M by name."""
+Kept = dict[str, np.ndarray]
+"""What a scheme keeps of each point from iteration to iteration: arrays (points, ...) by name."""
+
+
+class Summary(NamedTuple):
+    """What the whole data set is like: number of points, dimensions, and some magnitudes."""
+
+    points: int
+    dims: int
+    largest: float
+    mean: float
+    rms: float
+    negative: float
+
+
+class Param(NamedTuple):
+    """A parameter as it is declared; how it starts, is shared, limited, stored and told follows from this.
+
+    Attributes
+    ----------
+    axes : a letter an axis, of the model's ``sizes``: D dimensions, H causes; "" for a number
+    does : what it is
+    start : what all its values begin with, which makes it a key of [model]; None: as the model's ``start`` says
+    low, high : its limits
+    each : whether a job may have one for each cause, by ``model.each``
+    """
+
+    axes: str
+    does: str
+    start: float | None = None
+    low: float = -np.inf
+    high: float = np.inf
+    each: bool = False
+
+
+class Knob(NamedTuple):
+    """A schedule of a model's own: its value at a temperature where the job sets none, its least value, its meaning."""
+
+    rule: Callable[[float], float]
+    least: float
+    does: str
+
+
+class Knobs(NamedTuple):
+    """What the schedules say for one iteration.
+
+    Attributes
+    ----------
+    iteration : its number
+    temperature : T
+    cut : how far the cut has gone, from 0 to 1
+    points : how many points the M-step has
+    noise : standard deviation of the noise on each parameter
+    model : the values of the model's own schedules
+    most : active causes that a considered state has at most
+    """
+
+    iteration: int
+    temperature: float
+    cut: float
+    points: int
+    noise: Mapping[str, float]
+    model: Mapping[str, float]
+    most: int
+
+
+class Sum(NamedTuple):
+    """A statistic: its shape, and the most that one point can add to an element, or how that follows."""
+
+    shape: tuple[int, ...]
+    bound: float | Callable[[Params, Summary], float] = 1.0
+
+
+class Sums(Protocol):
+    """Where the statistics of a block are added."""
+
+    def add(self, name: str, values: Any) -> None:
+        """Add to a statistic, an array of its shape."""
+
+    def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+        """For kernels that add to a statistic themselves: its scale, its high and low words, flat, and what is to
+        become the largest magnitude, scaled, that they added to an element.
+        """
+
+
+class Block(NamedTuple):
+    """Some points: their rows (n, width >= dims), aligned and padded with zeros, and the index of the first."""
+
+    rows: np.ndarray
+    dims: int
+    first: int
+
+    @property
+    def Y(self) -> np.ndarray:
+        """The points themselves, (n, D)."""
+        return self.rows[:, : self.dims]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class EStep(NamedTuple):
+    """What the E-step of one iteration has for all blocks.
+
+    Attributes
+    ----------
+    model : the model
+    ready : what the model has prepared
+    guide : what the scheme has prepared
+    beta : 1 / T
+    random : random numbers of this iteration, by point
+    phase : is told what is being done
+    """
+
+    model: "Model"
+    ready: Any
+    guide: Any
+    beta: float
+    random: Random
+    phase: Callable[[str], None]
+
+
+class Prior(Protocol):
+    """How states are distributed before a point is seen; ``models/parts/priors.py`` has some."""
+
+    def log(self, params: Params, states: np.ndarray) -> np.ndarray:
+        """log p(s) of states (..., g), (...)."""
+
+    def draw(self, params: Params, rng: np.random.Generator, count: int) -> np.ndarray:
+        """States (count, g)."""
+
+    def share(self, params: Params, most: int) -> float:
+        """Share of the points that are expected to have at most ``most`` active causes."""
+
+
+class Noise(Protocol):
+    """How points are distributed around the mean of their state; ``models/parts/noises.py`` has some."""
+
+    def log(self, params: Params, Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """log p(y | mean) of points and means (..., D), (...)."""
+
+    def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
+        """Points around their means."""
+
+
+class Learner:
+    """Whatever has parameters that sums over points determine: models, and schemes that learn."""
+
+    params: ClassVar[Mapping[str, Param]] = {}
+    """Its parameters by name."""
+    stages: tuple[str, ...] = ()
+    """Passes over the posteriors that its M-step takes, each with sums and a maximisation of its own."""
+
+    def prepare(self, params: Params, knobs: Knobs) -> Any:
+        """What one iteration computes once, from the parameters alone; by default nothing but these."""
+        return params
+
+    def sums(self, stage: str) -> Mapping[str, Sum]:
+        """The statistics of a stage by name."""
+        raise NotImplementedError(f"{type(self).__name__} has no sums of stage {stage}")
+
+    def collect(self, stage: str, ready: Any, block: Block, posterior: Any, used: np.ndarray, total: Sums) -> None:
+        """Add the statistics of the points of a block that are ``used``, (n,) bool, to ``total``."""
+        raise NotImplementedError(f"{type(self).__name__} collects nothing in stage {stage}")
+
+    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+        """The M-step: the parameters that change. ``sums`` are over all points in M; ``sums["points"]``: how many."""
+        raise NotImplementedError(f"{type(self).__name__} has no M-step of stage {stage}")
+
+
+class Model(Learner):
+    """A generative model of points of D dimensions.
+
+    States come as arrays (..., g) of active atoms, padded with -1, with any axes before the last, and so does what is
+    computed of them. Points come as arrays (..., D) whose axes before the last broadcast with these.
+    """
+
+    Options: ClassVar[type[Section]]
+    """The keys of [model] of its own, besides those that follow from its parameters."""
+    learns: ClassVar[tuple[str, ...]] = ()
+    """The parameters that are learned where a job names none; () for all."""
+    knobs: ClassVar[Mapping[str, Knob]] = {}
+    """Its own schedules by name."""
+    stages: tuple[str, ...] = ("all",)
+    prior: Prior
+    """How states are distributed before a point is seen."""
+    noise: Noise
+    """How points are distributed around the mean of a state."""
+    latents: Latents
+    """Its hidden states; by default all sets of its causes."""
+    sizes: Mapping[str, int]
+    """Lengths of the axes of its parameters."""
+
+    def __init__(self, options: Any, dims: int) -> None:
+        self.options = options
+        self.H = options.causes
+        self.D = dims
+        self.width = padded(dims)
+        self.latents = Latents(self.H)
+        self.sizes = {"D": dims, "H": self.H}
+
+    @classmethod
+    def can(cls, what: str) -> bool:
+        """Whether it has what a scheme asks for by the name of a method; a log joint also if it has a mean."""
+        by_mean = what == "log_joint" and cls.mean is not Model.mean
+        return by_mean or getattr(cls, what, None) is not getattr(Model, what, None)
+
+    # what it declares
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a parameter."""
+        axes = self.params[name].axes + "H" * (name in self.options.each)
+        if unknown := set(axes) - set(self.sizes):
+            expected = " or ".join(self.sizes)
+            raise UserError(f"{self._name}.params: {name}: expected the axes {expected}, found {''.join(unknown)}")
+        return tuple(self.sizes[axis] for axis in axes)
+
+    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+        """Mean and standard deviation of the values that a parameter without a start of its own begins with.
+
+        By default those of fields of any sign: zero, and a third of the data's root mean square.
+        """
+        return 0.0, summary.rms / 3 or 1.0
+
+    def check(self, summary: Summary) -> None:
+        """Refuse data that are none of the model's, by a UserError."""
+
+    def constrain(self, params: Params) -> Params:
+        """The parameters within their limits."""
+        limits = {name: (param.low, param.high) for name, param in self.params.items()}
+        free = (-np.inf, np.inf)
+        return {
+            name: value if limits.get(name, free) == free else np.clip(value, *limits[name])
+            for name, value in params.items()
+        }
+
+    def nanoseconds(self, states: int) -> float:
+        """What a point with so many states takes in an iteration, roughly."""
+        return 20.0 * self.D * states
+
+    # the joint, and points drawn from it
+
+    def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
+        """Mean of a point given its state, (..., D)."""
+        raise NotImplementedError(f"{type(self).__name__} has no mean")
+
+    def log_joint(self, ready: Any, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """log p(s, y), (...); by default of prior, mean and noise, for a model that prepares nothing else."""
+        return self.prior.log(ready, states) + self.noise.log(ready, Y, self.mean(ready, states))
+
+    def draw(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Points (count, D) and the states (count, g) that made them."""
+        states = self.prior.draw(params, rng, count)
+        return self.noise.draw(params, rng, self.mean(params, states)), states
+
+    # the E-step
+
+    def log_singles(self, ready: Any, block: Block) -> np.ndarray:
+        """log p(s, y_n) of all states with a single atom, (n, atoms)."""
+        states = np.arange(self.latents.atoms, dtype=np.int32)[:, None]
+        logs = np.empty((len(block), len(states)))
+        for some in self._pieces(len(block), len(states)):
+            logs[some] = self.log_joint(ready, block.Y[some, None], states)
+        return logs
+
+    def observe(self, ready: Any, block: Block, singles: bool) -> Any:
+        """What a block needs more than once, also for single atoms outside the candidates if these are considered."""
+        return block
+
+    def select(self, ready: Any, seen: Any, count: int) -> np.ndarray:
+        """The ``count`` atoms of most promise, in rising order, (n, count) int32; by default the best single ones."""
+        return best(self.log_singles(ready, seen), count)
+
+    def over_table(
+        self, ready: Any, seen: Any, candidates: np.ndarray, table: Table, beta: float, singles: bool
+    ) -> Posterior:
+        """q_n ~ p(s, y_n)^beta on the states of a table over the candidates (n, H'), and on single atoms outside these.
+
+        What was ``seen`` of the block may be used up by this.
+        """
+        latents, logs = self.latents, np.empty((len(candidates), len(table)))
+        everything = candidates.shape[1] == latents.atoms
+        for some in self._pieces(len(candidates), len(table)):
+            states = table.members if everything else table.states(candidates[some])
+            logs[some] = self.log_joint(ready, seen.Y[some, None], states)
+            if latents.owner and not everything:
+                logs[some][clashes(states, latents.owner)] = -np.inf
+        if singles:
+            alone = self.log_singles(ready, seen)
+            np.put_along_axis(alone, candidates, -np.inf, 1)  # these are in the table
+            logs = np.hstack([logs, alone])
+        evidence, q = weigh(logs, beta)
+        return Tabled(evidence, candidates, table, *map(Sparse.of, np.split(q, [len(table)], 1)))
+
+    def best(self, ready: Any, block: Block, posterior: Any) -> np.ndarray:
+        """The most probable of the considered states, of equal ones the first, (n, g)."""
+        return posterior.best()
+
+    def reconstruct(self, ready: Any, params: Params, posterior: Any) -> np.ndarray:
+        """The expected mean of y of each point, (n, D)."""
+        point, states, q = posterior.pairs(np.ones(len(posterior.evidence), bool))
+        total = np.zeros((len(posterior.evidence), self.D))
+        for some in self._pieces(len(q), 1):
+            total += sum_rows(point[some], q[some, None] * self.mean(params, states[some]), len(total))
+        return total
+
+    # the M-step
+
+    def collect(self, stage: str, ready: Any, block: Block, posterior: Any, used: np.ndarray, total: Sums) -> None:
+        """Add what ``statistics`` makes of the pairs of a used point and a state that matters."""
+        point, states, q = posterior.pairs(used)
+        for some in self._pieces(len(q), 1):
+            found = self.statistics(stage, ready, block.Y[point[some]], states[some], q[some])
+            if set(found) != set(self.sums(stage)):
+                expected = ", ".join(self.sums(stage))
+                raise UserError(f"{self._name}.statistics: expected the sums {expected}, found {', '.join(found)}")
+            for name, values in found.items():
+                total.add(name, values)
+
+    def statistics(self, stage: str, ready: Any, Y: np.ndarray, states: np.ndarray, q: np.ndarray) -> Mapping[str, Any]:
+        """The sums of a stage over m pairs of a point (m, D) and a state (m, g), whose weights are (m,)."""
+        raise NotImplementedError(f"{type(self).__name__} has no statistics")
+
+    def usage(self, sums: Totals) -> np.ndarray:
+        """Weight of each cause in the sums of the first stage, (H,): ``active``, or the diagonal of ``ss``."""
+        if "active" not in sums and "ss" not in sums:
+            raise UserError(
+                f"{self._name}.sums: expected active (H,) or ss (H, H), or usage(), found {', '.join(sums)}"
+            )
+        return sums["active"] if "active" in sums else np.diag(sums["ss"])
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _pieces(self, count: int, states: int) -> Iterator[slice]:
+        step = max(1, ROOM // (states * self.D))
+        return (slice(start, min(start + step, count)) for start in range(0, count, step))
+
+
+class Scheme(Learner, ABC):
+    """Which states are considered for a point, and what is kept of it between iterations.
+
+    Attributes
+    ----------
+    count : states that are considered for a point
+    most : active atoms that they have at most
+    candidates : preselected atoms of a point; 0 if there are none
+    words : what is considered, for people
+    """
+
+    Options: ClassVar[type[Section]]
+    """The keys of [inference]."""
+    needs: ClassVar[tuple[str, ...]] = ("log_joint",)
+    """What it asks of a model."""
+    count: int
+    most: int
+    candidates: int
+    words: str
+
+    @abstractmethod
+    def __init__(self, options: Any, latents: Latents) -> None: ...
+
+    def initial(self) -> Params:
+        """Its own parameters before the first iteration."""
+        return {}
+
+    def keep(self, points: int) -> Kept:
+        """What is to be kept of each point between iterations, as it is before the first."""
+        return {}
+
+    @abstractmethod
+    def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
+        """The posterior of a block, and what is kept of its points from now on; asked again it gives the same bits."""
+
+    def alone(self, step: EStep, block: Block) -> np.ndarray:
+        """Which atoms are considered as the only ones of a state, (n, atoms) bool."""
+        return np.ones((len(block), step.model.latents.atoms), bool)
+
+    def raised(self, latents: Latents, most: int) -> "Scheme | None":
+        """The scheme with one more active atom; None if there is none, or with more than ``most`` states."""
+        return None

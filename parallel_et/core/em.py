@@ -1,0 +1,104 @@
+"""The EM loop: expectation truncation (ET Alg. 1 and 2) on all ranks at once."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from parallel_et.core.clock import Clock, phases
+from parallel_et.core.contract import UNUSED, Knobs, Learner, Params
+from parallel_et.core.expectation import FAR, Expectation
+from parallel_et.core.problem import Position, Problem
+from parallel_et.core.random import stream
+from parallel_et.errors import UserError
+from parallel_et.parallel.cut import largest
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.sums import exact_sum
+
+
+class Info(NamedTuple):
+    """What the root knows of an iteration besides the parameters."""
+
+    free_energy: float
+    points_used: int
+    unused: np.ndarray
+    seconds: dict[str, float]
+
+
+def train(problem: Problem, ranks: Ranks, at: Position, watch: Callable[[Position, Knobs, Info], bool]) -> Position:
+    """Run EM to the end of the plan, or until it has settled; ``watch``, called after every iteration, may end it."""
+    plan = problem.plan
+    while not plan.ended(at.iteration, at.calm):
+        knobs = ranks.from_root(partial(plan.at, at.iteration, at.params))
+        params, info = iterate(problem, ranks, at.params, knobs)
+        calm = ranks.of_root(at.calm + 1 if plan.little(at.iteration, at.params, params) else 0)
+        at = Position(at.iteration + 1, params, calm)
+        if watch(at, knobs, info):
+            break
+    return at
+
+
+def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tuple[Params, Info]:
+    """One EM iteration: preselection and E-step, data classification, M-step, parameter noise."""
+    N, passes, clock = problem.shard.points, list(problem.passes()), Clock("prepare")
+    count, cutting = min(N, max(0, knobs.points)), knobs.points < N
+    expectation = Expectation(problem, params, knobs, again=cutting or len(passes) > 1)
+
+    used = np.ones(len(problem.rows), bool)
+    if cutting:
+        clock("blocks")
+        with ranks.together():
+            expectation.visit()
+        clock("cut")
+        used = largest(ranks, expectation.evidence, knobs.points)
+
+    new, ready, unused = params, expectation.step.ready, np.zeros(0, bool)
+    for number, (learner, stage) in enumerate(passes):
+        clock("prepare")
+        if number > 0:
+            ready = learner.prepare(new, knobs)
+        clock("blocks")
+        with ranks.together():
+            total = expectation.collect(learner, stage, new, ready, used)
+        clock("communication")
+        sums = {**total.on_root(ranks), "points": np.array(float(count))}
+        clock("mstep")
+        with ranks.together():
+            if ranks.is_root:
+                unused = problem.model.usage(sums) <= UNUSED * N if number == 0 else unused
+                new = maximise(problem, learner, stage, new, sums, knobs) if count else new
+                new = add_noise(problem, new, knobs) if number == len(passes) - 1 else new
+        clock("communication")
+        new = ranks.share(new)
+
+    expectation.keep()
+    free_energy = exact_sum(ranks, expectation.evidence, N) / N
+    return new, Info(free_energy, count, unused, phases(clock, expectation.clocks))
+
+
+def maximise(
+    problem: Problem, learner: Learner, stage: str, params: Params, sums: dict[str, np.ndarray], knobs: Knobs
+) -> Params:
+    """The parameters after a stage of the M-step: those of the model change only if the job has them learned."""
+    fixed = set(problem.model.params) - set(problem.model.options.learn)
+    new = learner.maximise(stage, params, sums, knobs, problem.summary)
+    for name, value in new.items():
+        if name not in params or np.shape(value) != params[name].shape:
+            expected = f"the shape {params[name].shape}" if name in params else f"some of {', '.join(params)}"
+            found = f"{np.shape(value)}" if name in params else name
+            raise UserError(f"{type(learner).__name__}.maximise: {name}: expected {expected}, found {found}")
+    return {**params, **{name: value for name, value in new.items() if name not in fixed}}
+
+
+def add_noise(problem: Problem, params: Params, knobs: Knobs) -> Params:
+    """Gaussian noise on the learned parameters that the schedules name, then back into what the model allows."""
+    noisy = dict(params)
+    for name, std in knobs.noise.items():
+        if std > 0 and name in problem.model.options.learn:
+            draw = stream(problem.seed, f"noise.{name}", knobs.iteration).standard_normal(params[name].shape)
+            noisy[name] = params[name] + std * draw
+    inside = problem.model.constrain(noisy)
+    if not all(np.isfinite(value).all() for value in inside.values()):
+        raise UserError(f"iteration {knobs.iteration}: expected finite parameters, found others; {FAR}")
+    return inside

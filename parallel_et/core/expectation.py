@@ -1,0 +1,103 @@
+"""The E-step of one iteration over a rank's blocks: posteriors, and the sums of statistics under them."""
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from parallel_et.core.clock import Clock
+from parallel_et.core.contract import Block, EStep, Knobs, Learner, Model, Params, Scheme
+from parallel_et.core.posterior import Posterior
+from parallel_et.core.problem import Problem
+from parallel_et.core.random import Random
+from parallel_et.errors import UserError
+from parallel_et.kernels.rows import pad_rows
+from parallel_et.parallel.sums import ExactSum
+
+FAR = "parameters and data may be of too different magnitude, or a model's own log joint be no number"
+ROOM = 1 << 23
+"""Bytes that a rank may always spend on posteriors, besides a fifth of its data."""
+
+
+class Expectation:
+    """The posterior of each block: computed when asked for, remembered as far as memory allows, else computed again.
+
+    What a scheme keeps of the points is taken over by ``keep``, once all blocks have been visited; where posteriors
+    are needed more than once it waits beside until then, so that computing one again begins with the same.
+    """
+
+    def __init__(self, problem: Problem, params: Params, knobs: Knobs, again: bool) -> None:
+        self.problem, self.knobs = problem, knobs
+        self.blocks = list(problem.shard.blocks())
+        self.clocks = [Clock("waiting") for _ in range(problem.team.size)]
+        self.evidence = np.full(len(problem.rows), np.nan)
+        self.step = EStep(
+            problem.model,
+            problem.model.prepare(params, knobs),
+            problem.scheme.prepare(params, knobs),
+            1 / knobs.temperature,
+            Random(problem.seed, knobs.iteration),
+            self.clocks[0],
+        )
+        self._kept = {name: values.copy() if again else values for name, values in problem.kept.items()}
+        self._remembered: dict[int, Posterior] = {}
+        self._room = problem.rows.nbytes // 5 + ROOM if again else 0
+        self._lock = Lock()
+
+    def visit(self) -> None:
+        """Compute the posteriors of all blocks."""
+        self._share(self._of)
+
+    def collect(self, learner: Learner, stage: str, params: Params, ready: Any, used: np.ndarray) -> ExactSum:
+        """The statistics of the used points of this rank, (n,) bool; bounded by what ``params`` make of the points."""
+        totals = self.problem.sums(learner, stage, params)
+
+        def work(part: slice, thread: int) -> None:
+            block, posterior = self._of(part, thread)
+            self.clocks[thread]("statistics")
+            learner.collect(stage, ready, block, posterior, used[part], totals[thread])
+            self.clocks[thread]("waiting")
+
+        self._share(work)
+        for total in totals:
+            total.check()
+        for total in totals[1:]:
+            totals[0].merge(total)
+        return totals[0]
+
+    def keep(self) -> None:
+        """From now on the points are as the scheme has left them."""
+        self.problem.kept.update(self._kept)
+
+    def _share(self, work: Callable[[slice, int], object]) -> None:
+        """Let the threads do it for all blocks; UserError that names the first point without evidence."""
+        self.problem.team.share(self.blocks, work)
+        bad = np.flatnonzero(~np.isfinite(self.evidence))
+        if len(bad):
+            where = f"iteration {self.knobs.iteration}: point {self.problem.shard.first + bad[0]}"
+            raise UserError(f"{where}: expected finite evidence, found {self.evidence[bad[0]]}; {FAR}")
+
+    def _of(self, part: slice, thread: int) -> tuple[Block, Posterior]:
+        problem, clock = self.problem, self.clocks[thread]
+        block = Block(pad_rows(problem.rows[part]), problem.model.D, problem.shard.first + part.start)
+        if part.start in self._remembered:
+            return block, self._remembered[part.start]
+        kept = {name: values[part] for name, values in problem.kept.items()}
+        posterior, new = problem.scheme.infer(self.step._replace(phase=clock), block, kept)
+        clock("waiting")
+        self.evidence[part] = posterior.evidence
+        for name, values in new.items():
+            self._kept[name][part] = values
+        with self._lock:
+            if posterior.nbytes <= self._room:
+                self._room -= posterior.nbytes
+                self._remembered[part.start] = posterior
+        return block, posterior
+
+
+def at_rest(model: Model, scheme: Scheme, params: Params, seed: int = 0) -> EStep:
+    """The E-step of a trained model: at temperature 1, whatever the schedules of its job were."""
+    knobs = Knobs(0, 1.0, 0.0, 0, {}, {name: knob.rule(1.0) for name, knob in model.knobs.items()}, scheme.most)
+    ready, guide = model.prepare(params, knobs), scheme.prepare(params, knobs)
+    return EStep(model, ready, guide, 1.0, Random(seed, 0), lambda phase: None)

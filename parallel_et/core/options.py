@@ -1,0 +1,114 @@
+"""The keys of [model], which follow from what a model declares: its start, what is learned, limits."""
+
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, create_model
+
+from parallel_et.core.contract import Model, Scheme
+from parallel_et.core.schema import LARGEST, Section, number_or
+from parallel_et.core.states import Latents
+from parallel_et.errors import UserError
+
+
+class GaussInit(Section):
+    """Draw each value from a Gaussian."""
+
+    mean: float = Field(ge=-LARGEST, le=LARGEST, description="mean of the values")
+    std: float = Field(ge=0, le=LARGEST, description="their standard deviation")
+
+
+class FileInit(Section):
+    """Read the values from an HDF5 file."""
+
+    file: str = Field(description="an HDF5 file, such as an earlier result.h5")
+    dataset: str | None = Field(None, description="dataset in it, by default the name of the parameter")
+
+
+class RowsInit(Section):
+    """Begin with points of the data, a different one for each cause."""
+
+    rows: Literal["random"] = Field(description="which: drawn by the seed of the run")
+
+
+START = 'a number, or a table of mean and std, of file and dataset, or for fields rows = "random"'
+"""What may stand for the start of a parameter."""
+
+
+class Init(Section):
+    """How parameters begin that do not begin as the model has them."""
+
+
+class ModelOptions(Section):
+    """The keys of [model] that all models have."""
+
+    name: str = Field(description="which model; for one of a file, by default the file's name")
+    file: str | None = Field(None, description='a Python file with a model of one\'s own, such as "my_model.py"')
+    sha256: str | None = Field(None, description="digest of that file, by default that of the one that is there")
+    causes: int = Field(ge=1, le=1_000_000, description="number of hidden causes, H")
+
+
+class SchemeOptions(Section):
+    """The keys of [inference] that all schemes have."""
+
+    scheme: str = Field(description="which scheme; for one of a file, by default the file's name")
+    file: str | None = Field(None, description="a Python file with a scheme of one's own")
+    sha256: str | None = Field(None, description="digest of that file, by default that of the one that is there")
+
+    def mistakes(self, latents: Latents) -> list[tuple[str, str, object]]:
+        """What does not fit a model with these states: key, what was expected, what was found."""
+        return []
+
+
+Model.Options = ModelOptions
+Scheme.Options = SchemeOptions
+
+
+@lru_cache
+def keys_of(model: Any) -> Any:
+    """The class of the keys of [model] for a class of models: its own, and those that its parameters make."""
+    each = tuple(name for name, param in model.params.items() if param.each)
+    if unknown := [name for name in model.learns if name not in model.params]:
+        expected = ", ".join(model.params)
+        raise UserError(f"{model.__name__}.learns: expected some of {expected}, found {unknown[0]}")
+    any_of: Any = Literal[tuple(model.params)]
+    own: Any = Literal[each] if each else str
+    numbers: dict[str, Any] = {}
+    starts: dict[str, Any] = {}
+    for name, param in model.params.items():
+        if param.start is not None:
+            low, high = max(param.low, -LARGEST), min(param.high, LARGEST)
+            numbers[name] = float, Field(param.start, ge=low, le=high, description=param.does)
+        starts[name] = _start(param.axes) | None, Field(None, description=f"{START}; by default the model's own rule")
+    init: Any = create_model("Init", __base__=Init, **starts)
+    return create_model(
+        f"{model.__name__}Options",
+        __base__=model.Options,
+        __doc__=model.Options.__doc__,
+        **numbers,
+        learn=(list[any_of], Field(list(model.learns or model.params), description="the parameters to learn")),
+        each=(
+            list[own],
+            Field([], max_length=len(each), description="those that are not one for all causes, but one for each"),
+        ),
+        init=(init, init()),
+    )
+
+
+def _start(axes: str) -> Any:
+    """What may stand for the start of a parameter with these axes."""
+    rows: list[Any] = [RowsInit] if axes == "DH" else []
+    return number_or(GaussInit, FileInit, *rows)
+
+
+def start_of(model: Model, name: str, summary: Any, rng: np.random.Generator) -> np.ndarray:
+    """Where a parameter begins, if that takes neither files nor points."""
+    shape, init = model.shape(name), getattr(model.options.init, name)
+    if isinstance(init, float | int):
+        return np.full(shape, float(init))
+    if isinstance(init, GaussInit):
+        return rng.normal(init.mean, init.std, shape)
+    if model.params[name].start is not None:
+        return np.full(shape, float(getattr(model.options, name)))
+    return rng.normal(*model.start(name, summary), shape)

@@ -1,0 +1,189 @@
+"""Truncated posteriors of a block of points: as weights of states, or as moments where a model needs no more."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from parallel_et.core.states import Table, binary
+from parallel_et.kernels import truncated
+
+
+class Sparse(NamedTuple):
+    """Rows of which few entries are not negligible: where each row starts (n + 1,), columns and values of all."""
+
+    start: np.ndarray
+    column: np.ndarray
+    value: np.ndarray
+
+    @classmethod
+    def of(cls, table: np.ndarray) -> "Sparse":
+        """What is not negligible of a table (n, m)."""
+        return cls(*truncated.significant(np.ascontiguousarray(table)))
+
+    @property
+    def row(self) -> np.ndarray:
+        """The row of each entry."""
+        return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+
+    def dense(self, width: int) -> np.ndarray:
+        """The rows with zeros where nothing is kept, (n, width)."""
+        table = np.zeros((len(self.start) - 1, width))
+        table[self.row, self.column] = self.value
+        return table
+
+    def heaviest(self) -> tuple[np.ndarray, np.ndarray]:
+        """Column and value of the largest entry of each row, of equal ones the first; -1 and 0 for empty rows; (n,)."""
+        best, weight = np.empty(len(self.start) - 1, np.int32), np.empty(len(self.start) - 1)
+        truncated.heaviest(*self, best, weight)
+        return best, weight
+
+
+class Pairs(NamedTuple):
+    """Points and states that matter for them: the point's number (m,), the state (m, g) and its weight (m,)."""
+
+    point: np.ndarray
+    states: np.ndarray
+    q: np.ndarray
+
+
+@dataclass(frozen=True)
+class Posterior(ABC):
+    """What is known of the hidden states of n points; ``evidence`` is F_n, (n,)."""
+
+    evidence: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        values = [getattr(self, field.name) for field in fields(self)]
+        parts = [part for value in values for part in (value if isinstance(value, Sparse) else (value,))]
+        return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
+
+    @abstractmethod
+    def means(self, atoms: int) -> np.ndarray:
+        """Probability that each atom is active, (n, atoms)."""
+
+
+@dataclass(frozen=True)
+class Weights(Posterior):
+    """Weights of states."""
+
+    @abstractmethod
+    def pairs(self, used: np.ndarray) -> Pairs:
+        """All states that matter of the used points, (n,) bool."""
+
+    @abstractmethod
+    def best(self) -> np.ndarray:
+        """The state of most weight, of equal ones the first, (n, g)."""
+
+    def means(self, atoms: int) -> np.ndarray:
+        point, states, q = self.pairs(np.ones(len(self.evidence), bool))
+        return sum_rows(point, q[:, None] * binary(states, atoms), len(self.evidence))
+
+
+@dataclass(frozen=True)
+class Listed(Weights):
+    """Weights of states that are listed for each point.
+
+    Attributes
+    ----------
+    states : (n, K, g)
+    q : their weights
+    """
+
+    states: np.ndarray
+    q: Sparse
+
+    def pairs(self, used: np.ndarray) -> Pairs:
+        row = self.q.row
+        some = used[row]
+        return Pairs(row[some], self.states[row[some], self.q.column[some]], self.q.value[some])
+
+    def best(self) -> np.ndarray:
+        return self.states[np.arange(len(self.states)), self.q.heaviest()[0]]
+
+
+@dataclass(frozen=True)
+class Tabled(Weights):
+    """Weights of the states of one table over each point's candidates, and of single atoms outside these.
+
+    Attributes
+    ----------
+    candidates : (n, H') int32, in rising order
+    table : of the states, the same for all points
+    q : weights of its states over the candidates
+    alone : weights of the states with one atom outside the candidates
+    """
+
+    candidates: np.ndarray
+    table: Table
+    q: Sparse
+    alone: Sparse
+
+    def pairs(self, used: np.ndarray) -> Pairs:
+        row, single = self.q.row, self.alone.row
+        some, other = used[row], used[single]
+        inside = self.table.chosen(self.candidates[row[some]], self.q.column[some])
+        outside = only(self.alone.column[other], inside.shape[1])
+        return Pairs(
+            np.concatenate([row[some], single[other]]),
+            np.concatenate([inside, outside]),
+            np.concatenate([self.q.value[some], self.alone.value[other]]),
+        )
+
+    def best(self) -> np.ndarray:
+        (chosen, weight), (outside, single) = self.q.heaviest(), self.alone.heaviest()
+        return best_of(self.table.chosen(self.candidates, chosen), outside, single > weight)
+
+
+@dataclass(frozen=True)
+class Moments(Posterior):
+    """First and second moments of the causes, which is all that a linear model needs.
+
+    Attributes
+    ----------
+    candidates : (n, H') int32, in rising order
+    table : of the states that were considered over them
+    moments : (H' (H' + 1) / 2, n) <s_i s_j> of the candidates i <= j at row j (j + 1) / 2 + i
+    norms : (n,) |y_n|^2
+    alone : weights of the states with one cause outside the candidates
+    """
+
+    candidates: np.ndarray
+    table: Table
+    moments: np.ndarray
+    norms: np.ndarray
+    alone: Sparse
+
+    def means(self, atoms: int) -> np.ndarray:
+        means, i = self.alone.dense(atoms), np.arange(self.candidates.shape[1])
+        np.put_along_axis(means, self.candidates, self.moments[i * (i + 1) // 2 + i].T, 1)
+        return means
+
+
+def weigh(logs: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
+    """F_n = log sum p^beta (n,) and the weights q ~ p^beta (n, K), from log joints (n, K)."""
+    evidence = logsumexp(beta * logs, axis=1)
+    return evidence, np.exp(beta * logs - evidence[:, None])
+
+
+def only(atoms: np.ndarray, width: int) -> np.ndarray:
+    """States with a single atom each, (m,) -> (m, width)."""
+    states = np.full((len(atoms), width), -1, np.int32)
+    states[:, 0] = atoms
+    return states
+
+
+def best_of(states: np.ndarray, atoms: np.ndarray, alone: np.ndarray) -> np.ndarray:
+    """The states (n, g), but for those points where a single atom ``alone`` (n,) is better."""
+    return np.where(alone[:, None], only(atoms, states.shape[1]), states)
+
+
+def sum_rows(point: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
+    """The rows of values (m, ...) added up by point (m,); (count, ...)."""
+    total = np.zeros((count, *values.shape[1:]))
+    np.add.at(total, point, values)
+    return total

@@ -1,0 +1,66 @@
+"""What is to be learned, and where a run stands."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from parallel_et.core.contract import Kept, Learner, Model, Params, Scheme, Summary
+from parallel_et.core.plan import Plan
+from parallel_et.kernels.rows import Rows
+from parallel_et.parallel.shard import Shard
+from parallel_et.parallel.sums import ExactSum
+from parallel_et.parallel.team import Team
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be learned: a model, by a scheme and a plan, from this rank's rows (n, D or wider).
+
+    ``kept`` is what the scheme keeps of each of them between iterations, arrays (n, ...).
+    """
+
+    model: Model
+    scheme: Scheme
+    plan: Plan
+    shard: Shard
+    rows: Rows
+    summary: Summary
+    seed: int
+    team: Team
+    kept: Kept = field(default_factory=dict)
+    _sums: dict[tuple[Learner, str], list[ExactSum]] = field(default_factory=dict)
+
+    def passes(self) -> Iterator[tuple[Learner, str]]:
+        """The stages of the M-step: those of the model, then those of a scheme that learns."""
+        for learner in (self.model, self.scheme):
+            for stage in learner.stages:
+                yield learner, stage
+
+    def sums(self, learner: Learner, stage: str, params: Params) -> list[ExactSum]:
+        """Where each thread of the team adds up the statistics of a stage, empty; always the same memory."""
+        declared = learner.sums(stage)
+        if (learner, stage) not in self._sums:
+            shapes = {name: one.shape for name, one in declared.items()}
+            self._sums[learner, stage] = [ExactSum(shapes) for _ in range(self.team.size)]
+        bounds = {
+            name: one.bound if isinstance(one.bound, float) else one.bound(params, self.summary)
+            for name, one in declared.items()
+        }
+        for total in self._sums[learner, stage]:
+            total.reset(bounds, self.shard.points, self.shard.block)
+        return self._sums[learner, stage]
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands between two iterations: with the problem, all that the next one needs.
+
+    Attributes
+    ----------
+    iteration : number of iterations done
+    params : what they have learned
+    calm : how many of the last ones in a row have changed the parameters but little
+    """
+
+    iteration: int
+    params: Params
+    calm: int = 0

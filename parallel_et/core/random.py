@@ -1,0 +1,30 @@
+"""Random numbers from a counter: what is drawn depends on the seed, the purpose and the index, never on who draws."""
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from parallel_et.kernels import random
+
+
+def stream(seed: int, purpose: str, index: int = 0) -> np.random.Generator:
+    """The generator for one ``purpose`` ("noise.W", "data", …) and one ``index`` (an iteration, a group of points)."""
+    return np.random.Generator(np.random.Philox(key=[seed, _word(purpose)], counter=[0, 0, index, 0]))
+
+
+class Random(NamedTuple):
+    """The random numbers of one iteration."""
+
+    seed: int
+    iteration: int
+
+    def uniforms(self, purpose: str, first: int, shape: tuple[int, int]) -> np.ndarray:
+        """Numbers in [0, 1) for the points from ``first`` on, (points, numbers a point), each by its own index."""
+        numbers = np.empty(shape)
+        random.uniforms(np.uint64(_word(f"{self.seed} {self.iteration} {purpose}")), first, numbers)
+        return numbers
+
+
+def _word(purpose: str) -> int:
+    return int.from_bytes(blake2b(purpose.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,81 @@
+"""Models and schemes by name: one file each in their room, others that packages bring, and files of one's own."""
+
+from hashlib import sha256
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any
+
+from parallel_et.errors import UserError
+
+
+class Registry:
+    """All that is known of one kind; a module is imported, and its kernels are compiled, only when it is asked for.
+
+    Parameters
+    ----------
+    room : package that has a module for each; also the group of entry points by which other packages add theirs
+    word : name of the class in a module
+    base : what it is a subclass of
+    aliases : other names
+    """
+
+    def __init__(self, room: str, word: str, base: type, aliases: dict[str, str] | None = None) -> None:
+        self.room, self.word, self.base, self.aliases = room, word, base, aliases or {}
+        self._own: dict[str, Any] = {}
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        here = [module.name for module in iter_modules(import_module(self.room).__path__) if not module.ispkg]
+        return sorted({*here, *self.aliases, *self._own, *entry_points(group=self.room).names})
+
+    def find(self, name: str) -> Any:
+        """The class of that name; KeyError if there is none."""
+        name = self.aliases.get(name, name)
+        if name in self._own:
+            return self._own[name]
+        if name.isidentifier() and Path(*import_module(self.room).__path__, f"{name}.py").exists():
+            return getattr(import_module(f"{self.room}.{name}"), self.word)
+        for point in entry_points(group=self.room, name=name):
+            return point.load()
+        raise KeyError(name)
+
+    def register(self, name: str, kind: Any) -> None:
+        """Make a class of a script known in this process."""
+        self._own[name] = kind
+
+    def of_text(self, text: bytes, path: str) -> Any:
+        """The class of a file of one's own, which is executed; UserError if that fails or there is none."""
+        module = ModuleType(f"{self.word.lower()}_{sha256(text).hexdigest()[:16]}")
+        module.__file__ = str(path)
+        try:
+            exec(compile(text, path, "exec"), module.__dict__)
+        except (Exception, SystemExit) as error:  # whatever a stranger's code raises
+            line = _line(error, path)
+            raise UserError(f"{path}{line}: expected Python that runs, found {type(error).__name__}: {error}") from None
+        kind = getattr(module, self.word, None)
+        if not (isinstance(kind, type) and issubclass(kind, self.base)):
+            raise UserError(f"{path}: expected {self.word} = a subclass of {self.base.__name__}, found {kind!r:.60}")
+        return kind
+
+
+def read_source(path: str) -> bytes:
+    """The bytes of a file of one's own."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: expected a Python file, found {error.strerror}") from None
+
+
+def _line(error: BaseException, path: str) -> str:
+    """Where in a file an error came up, as far as that can be told."""
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    lines, trace = [], error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == path:
+            lines.append(trace.tb_lineno)
+        trace = trace.tb_next
+    return f":{lines[-1]}" if lines else ""

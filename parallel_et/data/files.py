@@ -1,0 +1,104 @@
+"""Rows of data files."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+from parallel_et.data.base import ArrayRows, Source
+from parallel_et.errors import UserError
+from parallel_et.io.apart import Apart
+from parallel_et.io.files import dataset_of, open_hdf5
+from parallel_et.io.gate import check_room, gate
+from parallel_et.io.plain import open_npy, place_of, read_plain
+from parallel_et.io.storage import files_of
+from parallel_et.kernels.rows import new_table
+
+
+class FileRows(Source):
+    """Rows of ``file.h5:/dataset`` or ``file.npy``; the file is open only while it is read, and must stay as it is.
+
+    An HDF5 file is first looked at in another process, as there are damaged ones that HDF5 does not survive.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.name = place
+        self.path, _, self.dataset = place.partition(":")
+        self._states: dict[str, tuple[int, int]] = {}
+        if not self.path.endswith(".npy") and os.path.isfile(self.path):
+            with suppress(OSError), Apart() as apart:  # no other process may be had: not the fault of the file
+                apart.ask(self.path, "parallel_et.io.storage", "look", self.dataset)
+        with self._open() as table:
+            self.points, self.dims, self.shape = table.points, table.dims, table.shape
+            self.dtype, self._stored = table.dtype, table.table.dtype
+            self._place = place_of(table.table, self.path)
+            self._note(self.path)
+            self._compare(table)
+
+    def _compare(self, table: ArrayRows) -> None:
+        """Refuse a file of which plain reads give other rows than its library: the first or the last."""
+        check_room(self.name, "a row", 8 * self._row)
+        for row in (0, self.points - 1):
+            read = self._from(table, row, row + 1)
+            if self._place is not None and self._read(row, row + 1).tobytes() != read.tobytes():
+                found = f"another at byte {self._place}"
+                raise UserError(f"{self.name}: row {row}: expected one, found {found}; h5repack makes a sound file")
+
+    @property
+    def _row(self) -> int:
+        return self.dims * np.dtype(self.dtype).itemsize
+
+    @contextmanager
+    def _open(self) -> Iterator[ArrayRows]:
+        if self.path.endswith(".npy"):
+            yield ArrayRows(open_npy(self.path), self.name)
+            return
+        with open_hdf5(self.path) as file:
+            yield ArrayRows(dataset_of(file, self.path, self.dataset), self.name)
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        check_room(f"{self.name}: rows {first} to {last - 1}", "data", (last - first) * self._row)
+        with gate(f"{self.name}: rows {first} to {last - 1}", "numbers", "damage"):
+            self._check()
+            rows = self._read(first, last)
+            self._check()
+        return rows
+
+    def _read(self, first: int, last: int) -> np.ndarray:
+        if self._place is None:
+            with self._open() as table:
+                return self._from(table, first, last)
+        rows = new_table(last - first, self.dims, self.dtype)
+        read_plain(self.path, self._place + first * self.dims * self._stored.itemsize, self._stored, rows, self.dims)
+        return rows
+
+    def _from(self, table: ArrayRows, first: int, last: int) -> np.ndarray:
+        """Rows as their library reads them."""
+        if not isinstance(table.table, np.ndarray):
+            for path in files_of(table.table, first, last):
+                self._note(path)
+        with gate(f"{self.name}: rows {first} to {last - 1}", "numbers", "damage"):
+            return table.read(first, last)
+
+    def state(self) -> str:
+        size, changed = self._states[self.path]
+        return f"{size} bytes, changed at {changed} ns"
+
+    def _note(self, path: str) -> None:
+        """From now on this file must not change."""
+        self._states.setdefault(path, _state(path))
+
+    def _check(self) -> None:
+        """Rows are read more than once, and by several ranks: they must not change meanwhile."""
+        for path, state in self._states.items():
+            there = os.path.exists(path)
+            if not there or _state(path) != state:
+                found = "another" if there else "nothing there"
+                raise UserError(f"{path}: expected the file that the run began with, found {found}")
+
+
+def _state(path: str) -> tuple[int, int]:
+    """What tells a file from another of its name, on every node that has it."""
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,52 @@
+"""Noisy-or: binary data in which every active cause switches values on, each with a probability of its own."""
+
+from typing import Any
+
+import numpy as np
+
+from parallel_et.errors import UserError
+from parallel_et.models import PI, UNUSED, Bernoulli, Binary, Knobs, Model, Param, Params, Sum, Summary, Totals
+from parallel_et.models.parts.fields import sums_by_atom, with_none
+
+
+class NoisyOr(Model):
+    """y_d ~ Bernoulli(1 - prod_h (1 - W_dh s_h)): a value is 1 if any active cause has switched it on.
+
+    The M-step is that of EM with the switches hidden as well: a value that is 1 was switched on by an active cause h
+    with the probability W_dh / (1 - prod_h (1 - W_dh s_h)), one that is 0 by none.
+    """
+
+    learns = ("W",)
+    prior: Bernoulli
+    params = {"W": Param("DH", "probability that a cause switches a value on", low=1e-6, high=1 - 1e-6), "pi": PI}
+
+    def __init__(self, options: Any, dims: int) -> None:
+        super().__init__(options, dims)
+        self.prior, self.noise = Bernoulli(self.H), Binary()
+
+    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+        return 0.5, 0.1
+
+    def check(self, summary: Summary) -> None:
+        if summary.negative or summary.largest > 1 or abs(summary.mean - summary.rms**2) > 1e-9:
+            raise UserError(f"data: expected zeros and ones for noisyor, found others up to {summary.largest:g}")
+
+    def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
+        return -np.expm1(with_none(np.log1p(-params["W"].T))[states].sum(-2))
+
+    def sums(self, stage: str) -> dict[str, Sum]:
+        return {"switched": Sum((self.H, self.D)), "active": Sum((self.H,))}
+
+    def statistics(self, stage: str, ready: Params, Y: np.ndarray, states: np.ndarray, q: np.ndarray) -> Totals:
+        by_whom = np.divide(Y, self.mean(ready, states), out=np.zeros(Y.shape), where=Y > 0)
+        switched = sums_by_atom(states, q[:, None] * by_whom, self.H) * ready["W"].T
+        return {"switched": switched, "active": sums_by_atom(states, q, self.H)}
+
+    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+        active, points = sums["active"], float(sums["points"])
+        used = active > UNUSED * points
+        W = np.where(used, sums["switched"].T / np.where(used, active, 1.0), params["W"])
+        return {"W": W, "pi": self.prior.learn(params, active, points, knobs)}
+
+
+MODEL = NoisyOr

@@ -1,0 +1,44 @@
+"""Fields, and what is computed of them for many states or points at once."""
+
+import numpy as np
+
+from parallel_et.core.contract import Param, Params
+from parallel_et.core.states import binary
+from parallel_et.kernels import select
+from parallel_et.kernels.rows import aligned, pad_rows
+
+W = Param("DH", "generative fields, one for each cause")
+
+
+def sums_by_atom(states: np.ndarray, values: np.ndarray, atoms: int) -> np.ndarray:
+    """Sum of the values (m, ...) over the states (m, g) that have an atom, for each; (atoms, ...)."""
+    return np.tensordot(binary(states, atoms).astype(np.float64), values, (0, 0))
+
+
+def with_none(table: np.ndarray, none: float = 0.0) -> np.ndarray:
+    """A table of one row an atom, (atoms, ...), with one more for none, by which states are looked up as they are."""
+    return np.concatenate([table, np.full_like(table[:1], none)])
+
+
+def rows_of(params: Params, name: str = "W") -> np.ndarray:
+    """Fields as rows, padded as the kernels like them: (H, width)."""
+    return pad_rows(params[name].T)
+
+
+def all_products(Y: np.ndarray, WT: np.ndarray) -> np.ndarray:
+    """Y W of a block Y (n, width) and the fields as rows, (n, H)."""
+    return np.matmul(Y, WT.T, out=aligned((len(Y), len(WT))))
+
+
+def overshoot(Y: np.ndarray, WT: np.ndarray) -> np.ndarray:
+    """Log of the selection function of ET eq. 28 up to a factor, for fields that must stay below y; (n, H)."""
+    scores = np.empty((len(Y), len(WT)))
+    select.overshoot(Y, WT, scores)
+    return scores
+
+
+def block_norms(Y: np.ndarray) -> np.ndarray:
+    """|y_n|^2 of a block, (n,)."""
+    norms = np.empty(len(Y))
+    select.square_norms(Y, norms)
+    return norms

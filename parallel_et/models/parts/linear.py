@@ -1,0 +1,199 @@
+"""The evaluation that all models with mean W s and Gaussian noise share (ET eq. 24, 25), in Gram form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from parallel_et.core.contract import Block, Knobs, Model, Params, Sum, Summary, Totals
+from parallel_et.core.posterior import Moments, Sparse, best_of
+from parallel_et.core.states import Table, binary
+from parallel_et.kernels import linear, select
+from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of
+from parallel_et.models.parts.noises import SIGMA, Gauss
+from parallel_et.models.parts.priors import PI, Bernoulli
+from parallel_et.models.parts.solve import solve_fields
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Of one iteration: W^T (H, width), G = W^T W, 1 / sigma^2, and the constants of the log joint."""
+
+    WT: np.ndarray
+    gram: np.ndarray
+    precision: float
+    bias: np.ndarray
+    empty: float
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Of the fields; 1 for those that are zero, (H,)."""
+        length = np.sqrt(np.diag(self.gram))
+        return np.where(length > 0, length, 1.0)
+
+    @cached_property
+    def units(self) -> np.ndarray:
+        """The fields at length 1 in single precision, (H, width)."""
+        return (self.WT / self.lengths[:, None]).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Of a block: Y (n, width), |y|^2 (n,), the log joint of the empty state (n,), and its products with the fields.
+
+    ``product`` is Y W (n, H), or (n, 0) where it is not needed; ``units`` is Y in single precision at length 1.
+    """
+
+    Y: np.ndarray
+    norms: np.ndarray
+    base: np.ndarray
+    product: np.ndarray
+    units: np.ndarray | None = None
+
+
+class LinearModel(Model):
+    """Mean W s, Gaussian noise: |y - W s|^2 = |y|^2 - 2 s^T W^T y + s^T G s, nothing in D but products with fields."""
+
+    learns = ("W",)
+    prior: Bernoulli
+    noise: Gauss
+    params = {"W": W, "sigma": SIGMA, "pi": PI}
+
+    def __init__(self, options: Any, dims: int) -> None:
+        super().__init__(options, dims)
+        self.prior, self.noise = Bernoulli(self.H), Gauss()
+
+    def nanoseconds(self, states: int) -> float:
+        return 0.04 * self.H * self.D + 3.0 * states
+
+    def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
+        return binary(states, self.H) @ params["W"].T
+
+    def prepare(self, params: Params, knobs: Knobs) -> Ready:
+        WT = rows_of(params)
+        gram = WT @ WT.T
+        sigma = float(params["sigma"])
+        empty = self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * sigma**2)
+        precision = 1 / sigma**2
+        return Ready(WT, gram, precision, self.prior.odds(params) - 0.5 * precision * np.diag(gram), empty)
+
+    def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        s = binary(states, self.H).astype(np.float64)
+        gain = (s * (Y @ ready.WT[:, : self.D].T)).sum(-1) - 0.5 * ((s @ ready.gram) * s).sum(-1)
+        odds = ready.bias + 0.5 * ready.precision * np.diag(ready.gram)
+        return ready.empty + s @ odds + ready.precision * (gain - 0.5 * (Y * Y).sum(-1))
+
+    def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
+        Y = block.rows
+        return self.seen(ready, Y, block_norms(Y), all_products(Y, ready.WT) if singles else None)
+
+    def seen(
+        self,
+        ready: Ready,
+        Y: np.ndarray,
+        norms: np.ndarray,
+        product: np.ndarray | None = None,
+        units: np.ndarray | None = None,
+    ) -> Seen:
+        """What was seen of a block, its squared norms among it."""
+        base = ready.empty - 0.5 * ready.precision * norms
+        return Seen(Y, norms, base, np.empty((len(Y), 0)) if product is None else product, units)
+
+    def over_table(
+        self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
+    ) -> Moments:
+        n, C = candidates.shape
+        products = np.empty((n, C))
+        if singles:
+            select.pick(seen.product, candidates, products)
+        else:
+            select.products(seen.Y, ready.WT, candidates, products)
+        evidence, moments = np.empty(n), np.empty((C * (C + 1) // 2, n))
+        linear.posterior(
+            products,
+            seen.base,
+            ready.bias,
+            ready.gram,
+            ready.precision,
+            beta,
+            candidates,
+            table.inner,
+            len(table),
+            seen.product,
+            evidence,
+            moments,
+        )
+        return Moments(evidence, candidates, table, moments, seen.norms, Sparse.of(seen.product))
+
+    def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
+        base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
+        return all_products(block.rows, ready.WT) * ready.precision + ready.bias + base[:, None]
+
+    def reconstruct(self, ready: Ready, params: Params, posterior: Moments) -> np.ndarray:
+        return posterior.means(self.H) @ ready.WT[:, : self.D]
+
+    def best(self, ready: Ready, block: Block, posterior: Moments) -> np.ndarray:
+        candidates, table = posterior.candidates, posterior.table
+        outside, _ = posterior.alone.heaviest()
+        causes = np.column_stack([candidates, np.maximum(outside, 0)])
+        products = np.empty(causes.shape)
+        select.products(block.rows, ready.WT, causes, products)  # of all in one way: what is equal stays so to the bit
+        best, gain = np.empty(len(block), np.int32), np.empty(len(block))
+        linear.best_states(
+            np.ascontiguousarray(products[:, :-1]),
+            ready.bias,
+            ready.gram,
+            ready.precision,
+            candidates,
+            table.inner,
+            len(table),
+            best,
+            gain,
+        )
+        alone = (outside >= 0) & (products[:, -1] * ready.precision + ready.bias[outside] > gain)
+        return best_of(table.chosen(candidates, best), outside, alone)
+
+    def sums(self, stage: str) -> Mapping[str, Sum]:
+        return {
+            "yy": Sum((), lambda params, summary: summary.dims * summary.largest**2),
+            "ys": Sum((self.width * self.H,), lambda params, summary: summary.largest),
+            "ss": Sum((self.H * (self.H + 1) // 2,)),
+        }
+
+    def collect(self, stage: str, ready: Ready, block: Block, posterior: Moments, used: np.ndarray, total: Any) -> None:
+        candidates, moments = posterior.candidates, posterior.moments
+        means = linear.means_by_cause(candidates, moments, *posterior.alone, used, self.H)
+        linear.add_fields(block.rows, *means, *total.words("ys"), *total.words("ss"))
+        linear.add_pairs(candidates, moments, used, *total.words("ss"))
+        total.add("yy", posterior.norms[used].sum())
+
+    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+        points, ys = float(sums["points"]), linear.from_strips(sums["ys"], self.H)[:, : self.D]
+        ss, learn = np.empty((self.H, self.H)), self.options.learn
+        linear.unpack(sums["ss"], ss)
+        new, rest = dict(params), np.ones(self.H, bool)
+        if "W" in learn:
+            WT, solved = self.new_fields(params["W"].T, ys, ss, points)
+            rest = ~solved
+            new |= self.constrain({"W": WT.T})
+        if "sigma" in learn:
+            WT = new["W"].T
+            error = sums["yy"] - np.vdot(WT, ys)
+            if rest.any():  # elsewhere ss W^T = ys
+                error += np.vdot(WT[rest], ss[rest] @ WT - ys[rest])
+            new["sigma"] = self.noise.learn(params, float(error), points, summary)
+        if "pi" in learn:
+            new["pi"] = self.prior.learn(params, np.diag(ss), points, knobs)
+        return new
+
+    def new_fields(
+        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(sum <s s^T>)^-1 (sum <s> y^T), ET eq. 26, and for which causes ss W^T = ys holds then, (H,) bool."""
+        return solve_fields(WT, ys, ss, points)
+
+    def usage(self, sums: Totals) -> np.ndarray:
+        h = np.arange(self.H)
+        return sums["ss"][h * (h + 1) // 2 + h]

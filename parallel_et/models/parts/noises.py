@@ -1,0 +1,57 @@
+"""How points are distributed around the mean of their state."""
+
+import numpy as np
+from scipy.special import gammaln, xlog1py, xlogy
+
+from parallel_et.core.contract import Param, Params, Summary
+
+SMALLEST = 1e-50
+"""Least standard deviation of the noise."""
+SIGMA = Param("", "standard deviation of the noise, or where it begins", 1.0, SMALLEST, 1e50)
+
+
+class Gauss:
+    """Independent Gaussian noise of the standard deviation sigma ()."""
+
+    def log(self, params: Params, Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """log p(y | mean), (...)."""
+        gap, variance = Y - mean, float(params["sigma"]) ** 2
+        return -0.5 * (np.einsum("...d,...d->...", gap, gap) / variance + Y.shape[-1] * np.log(2 * np.pi * variance))
+
+    def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
+        """Points around their means."""
+        return mean + params["sigma"] * rng.standard_normal(mean.shape)
+
+    def learn(self, params: Params, error: float, points: float, summary: Summary) -> np.ndarray:
+        """New sigma from ``error``, the sum of <|y - mean(s)|^2> over ``points`` points; never below its floor."""
+        sigma = np.sqrt(max(0.0, error) / (points * summary.dims))
+        return np.array(max(sigma, sigma_floor(summary)))
+
+
+class Poisson:
+    """Counts of the mean's size; values between the whole numbers are taken as they are."""
+
+    def log(self, params: Params, Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """log p(y | mean), (...)."""
+        return (xlogy(Y, mean) - mean - gammaln(Y + 1)).sum(-1)
+
+    def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
+        """Counts."""
+        return rng.poisson(mean).astype(np.float64)
+
+
+class Binary:
+    """Values of 0 and 1; the mean is the probability of a 1."""
+
+    def log(self, params: Params, Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """log p(y | mean), (...)."""
+        return (xlogy(Y, mean) + xlog1py(1 - Y, -mean)).sum(-1)
+
+    def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
+        """Zeros and ones."""
+        return (rng.random(mean.shape) < mean).astype(np.float64)
+
+
+def sigma_floor(summary: Summary) -> float:
+    """Below this the squared errors are rounding errors of |y|^2, or 1 / sigma^2 is no number."""
+    return max(SMALLEST, 1e-6 * np.sqrt(summary.dims) * summary.largest or 1e-6)

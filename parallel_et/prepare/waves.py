@@ -1,0 +1,92 @@
+"""Recordings as arrays: wave files, and .npy files whose sampling rate is told."""
+
+import os
+import struct
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.io import wavfile
+
+from parallel_et.errors import UserError
+from parallel_et.io.gate import check_room, gate
+from parallel_et.io.plain import open_npy
+from parallel_et.prepare.find import ending, find_files
+
+WAVES = (".wav", ".wave")
+ENDINGS = (*WAVES, ".npy")
+
+
+class Recording(NamedTuple):
+    """Samples (n, channels) float64 and how many there are in a second.
+
+    Integers of a wave file become numbers from -1 to 1; what a .npy file holds, and floating point, stays as it is.
+    """
+
+    rate: int
+    samples: np.ndarray
+
+
+def find_recordings(names: Sequence[str]) -> list[str]:
+    """The files that are meant by files, folders (their recordings by name) and patterns; each once."""
+    return find_files(names, ENDINGS, "recordings")
+
+
+def read_recording(name: str, npy_rate: int | None = None) -> Recording:
+    """A recording; ``npy_rate`` is the sampling rate of .npy files, (samples,) or (samples, channels)."""
+    kind = ending(name)
+    if kind not in ENDINGS:
+        raise UserError(f"{name}: expected a recording ({' '.join(ENDINGS)}), found {kind or 'no such ending'}")
+    if kind == ".npy" and npy_rate is None:
+        raise UserError(f"{name}: expected --npy-rate to tell its sampling rate, found none")
+    with gate(name, "a recording"):
+        rate, stored = _read_wave(name) if kind in WAVES else (npy_rate or 0, open_npy(name))
+    if stored.ndim not in (1, 2) or stored.dtype.kind not in "fiub" or not stored.size or rate < 1:
+        found = f"the shape {stored.shape} of {stored.dtype} at {rate} Hz"
+        raise UserError(f"{name}: expected samples, or samples x channels, of numbers, found {found}")
+    check_room(name, "a recording", 2 * 8 * stored.size)
+    with gate(name, "a recording"):
+        samples = np.array(stored, np.float64).reshape(len(stored), -1)
+    return Recording(int(rate), samples if kind == ".npy" else _to_unit(samples, stored.dtype))
+
+
+def write_wave(path: Path, rate: int, samples: np.ndarray) -> None:
+    """One channel, numbers from -1 to 1, as 16 bits."""
+    wavfile.write(path, rate, np.clip(np.round(samples * 2**15), -(2**15), 2**15 - 1).astype(np.int16))
+
+
+def _read_wave(name: str) -> tuple[int, np.ndarray]:
+    _check_whole(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks that are not sound
+        warnings.filterwarnings("error", "Reached EOF prematurely", wavfile.WavFileWarning)
+        return wavfile.read(name)
+
+
+def _check_whole(name: str) -> None:
+    """Refuse a wave file that ends before its sound does; SciPy gives what is there."""
+    size = Path(name).stat().st_size
+    with open(name, "rb") as file:
+        kind = file.read(12)[:4]
+        order, long = ">" if kind == b"RIFX" else "<", 0
+        while len(head := file.read(8)) == 8:
+            (length,) = struct.unpack(f"{order}I", head[4:])
+            if head[:4] == b"ds64":  # of files of more than 4 GB: here are the lengths that have no place elsewhere
+                _, long = struct.unpack("<QQ", file.read(16))
+                length -= 16
+            if head[:4] == b"data":
+                length = long if kind == b"RF64" and length == 2**32 - 1 else length
+                if length > size - file.tell():
+                    raise UserError(f"{name}: expected {length} bytes of sound, found {size - file.tell()}")
+                return
+            file.seek(length + length % 2, os.SEEK_CUR)
+
+
+def _to_unit(samples: np.ndarray, stored: np.dtype) -> np.ndarray:
+    """Integers as numbers from -1 to 1; 8 bits are without a sign, 24 bits come in the upper part of 32."""
+    if stored.kind == "f":
+        return samples
+    half = 2.0 ** (8 * stored.itemsize - 1)
+    return samples / half - (1.0 if stored.kind == "u" else 0.0)

@@ -1,0 +1,216 @@
+"""From what is known of a run to its report: which pictures and words stand where."""
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from parallel_et.errors import UserError
+from parallel_et.io.files import read_attributes
+from parallel_et.report import page, plots, sheets
+from parallel_et.report.page import Picture, Section
+from parallel_et.report.picture import Sound, png
+from parallel_et.report.quality import Course
+from parallel_et.report.study import HDF5, Sample, Study
+from parallel_et.runs.recovery import recovery
+from parallel_et.runs.training import installed, now
+
+Content = str | Picture
+"""Part of a section: HTML, or a picture that is also written beside the page."""
+
+
+def compose(study: Study) -> tuple[str, list[Picture]]:
+    """The page and its pictures."""
+    pictures, sections = [], []
+    for heading, contents in chapters(study):
+        pictures += [content for content in contents if isinstance(content, Picture)]
+        body = "\n".join(content if isinstance(content, str) else content.html() for content in contents)
+        sections.append(Section(heading, body))
+    title = f"{study.job.name}: {study.model.H} causes of {study.job.model.name}"
+    foot = f"Made by parallel_et {installed('parallel_et')} from {study.file} at {now()}."
+    return page.html(title, facts(study), sections, foot), pictures
+
+
+def facts(study: Study) -> dict[str, object]:
+    """The run in a few words."""
+    about, history = study.result.about, study.result.history
+    found: dict[str, object] = {
+        "job": study.job.name,
+        "model": study.job.model.name,
+        "points, N": about["N"],
+        "dimensions, D": about["D"],
+        "causes, H": study.model.H,
+        "iterations": f"{study.iterations} of {study.job.anneal.iterations}",
+        "state": study.state,
+        "inference": f"{study.job.inference.scheme}: {study.scheme.words}",
+        **{name: in_words(value) for name, value in study.params.items() if value.ndim < 2},
+    }
+    if study.iterations:
+        found["free energy a point"] = f"{history['free_energy'][-1]:.6g} at T = {history['temperature'][-1]:.4g}"
+    if "W" in study.result.truth:
+        found["causes behind the data"] = recovery(study.model, study.scheme, study.params, study.result.truth["W"])
+    return found
+
+
+def in_words(value: np.ndarray) -> str:
+    """A number, or the mean and the range of several."""
+    if value.ndim == 0:
+        return f"{float(value):.4g}"
+    return f"{value.mean():.4g} on average, from {value.min():.4g} to {value.max():.4g}"
+
+
+def chapters(study: Study) -> Iterator[tuple[str, list[Content]]]:
+    """Headings and what stands under them."""
+    yield "Fields", list(of_fields(study))
+    if study.iterations:
+        yield "Course of the run", [draw_curves(study)]
+    if study.quality is not None:
+        yield "Quality of the truncation", [draw_quality(study.quality, study.scheme.most)]
+    if study.sample is None:
+        yield "Points", [page.note(f"The data cannot be read, so nothing is inferred here: {study.trouble}")]
+    else:
+        notes = [page.note(study.trouble)] if study.trouble else []
+        yield "Points", [*notes, *of_points(study, study.sample)]
+    yield "Data drawn from the model", [draw_generated(study)]
+    if study.iterations:
+        words = "Share of each phase in the time of the iterations, as the root measured it; beside, the totals."
+        figure = plots.phases(study.result.history)
+        yield "Time", [picture("time", figure, "Stacked bars: share of each phase over the iterations.", words)]
+    yield "Job", [page.listing(study.result.about["job"].strip())]
+    yield "Provenance", [page.table(provenance(study))]
+    if steps := preparation(study):
+        yield "How the data were made", [page.table(steps)]
+
+
+def picture(name: str, figure: Figure, alt: str, caption: str) -> Picture:
+    """A figure to be shown and written."""
+    return Picture(f"{name}.png", png(figure), alt, caption)
+
+
+def of_fields(study: Study) -> Iterator[Content]:
+    """The fields, and their course over the snapshots."""
+    H, most = study.model.H, sheets.MOST_FIELDS
+    caption = "Each with the number of its cause and " + (
+        "its norm, the largest first." if study.sample is None else "how often it is active, the most used first."
+    )
+    if most < H:
+        caption += f" The first {most} of {H}."
+    if study.guessed:
+        what = "square images" if len(study.shape) == 2 else "curves"
+        caption += f" The shape of a point is not known, they are drawn as {what}; --shape tells another."
+    elif study.sound:
+        caption += f" {of_sound(study.sound)}"
+    elif len(study.shape) == 1:
+        caption += " Points are vectors, drawn as curves; --shape 16x16 would draw images."
+    elif len(study.shape) == 3 and study.shape[0] == 2:
+        caption += " On minus off channel."
+    yield picture("fields", sheets.fields(study), f"The generative fields of {min(H, most)} causes in a grid.", caption)
+    if len(study.result.snapshots.get("W", ())):
+        which = "strongest to the weakest" if study.sample is None else "most to the least used"
+        caption = f"Some of them, from the {which}, a row each, at the snapshots of the run and where they are now."
+        yield picture("snapshots", sheets.course(study), "Fields at successive iterations, a row for each.", caption)
+
+
+def of_sound(sound: Sound) -> str:
+    """What fields of sounds show."""
+    time = f"{sound.milliseconds:g} ms of time from left to right"
+    if sound.hertz is None:
+        return f"Waveforms: {time}."
+    return f"Log-spectrograms: {time}, {sound.hertz[0]:g} to {sound.hertz[1]:g} Hz from bottom to top, in equal ratios."
+
+
+def draw_curves(study: Study) -> Picture:
+    """The curves over the iterations."""
+    last = study.result.history
+    alt = (
+        f"Curves over {study.iterations} iterations; at the end: free energy {last['free_energy'][-1]:.6g}, "
+        f"temperature {last['temperature'][-1]:.4g}, "
+        + "".join(f"{name} {last[name][-1]:.4g}, " for name in study.params if name in last)
+        + f"{last['points_used'][-1]} points used, {last['unused_causes'][-1]} causes unused."
+    )
+    caption = "The free energy is that of the E-step at the iteration's temperature; the parameters are those after it."
+    return picture("curves", plots.curves(last, [name for name in study.params if name in last]), alt, caption)
+
+
+def draw_quality(course: Course, gamma: int) -> Picture:
+    """The quality of the truncation over the iterations."""
+    last = course.quality[-1]
+    kinds = {"": np.ones(len(last), bool)}
+    if course.few is not None:
+        kinds = {f" for those made by at most {gamma} causes": course.few, " for those made by more": ~course.few}
+    means = " and ".join(f"{last[which].mean():.3f}{kind}" for kind, which in kinds.items() if which.any())
+    caption = (
+        f"Of {len(last)} points, drawn at random, the share of the considered states in the evidence of all 2^H states "
+        f"(Q_n), at temperature 1 with the parameters of each snapshot. At the end its mean is {means}."
+    )
+    alt = f"Curves of the quality of {len(last)} points over the iterations; at the end the mean is {means}."
+    return picture("quality", plots.quality(course, gamma), alt, caption)
+
+
+def of_points(study: Study, sample: Sample) -> Iterator[Content]:
+    """What the model makes of points of the data."""
+    N, n = sample.source.points, len(sample.rows)
+    used = int(study.result.history["points_used"][-1]) if study.iterations else N
+    which = f"all {N} points" if n == N else f"{n} of {N} points, evenly spread"
+    cut = f"the last cut left {used}" if used < N else "there was no cut at the end"
+    caption = f"Evidence of {which}, at temperature 1 with these parameters, sorted; {cut}."
+    yield picture("evidence", plots.evidence(sample, N, used), f"Sorted evidence of the points; {cut}.", caption)
+    caption = f"Mean of the posterior means of each cause over {which}, beside the prior."
+    figure = plots.usage(sample.usage, study.order, prior_of(study))
+    low, high = sheets.percent(sample.usage.min()), sheets.percent(sample.usage.max())
+    yield picture("usage", figure, f"Bars: usage of the causes, from {low} to {high}.", caption)
+    caption = (
+        "Points with a cause, evenly spread over the data, a row each: the point; its reconstruction as the mean of "
+        "the posterior, and by its most probable (MAP) state, which may have more than gamma causes; their fields."
+    )
+    caption += below_zero(study)
+    alt = "Points, their reconstructions and the fields that explain them, a row for each point."
+    yield picture("examples", sheets.examples(study, sample), alt, caption)
+
+
+def prior_of(study: Study) -> float | None:
+    """How often a cause is expected to be active, on average, where the model says so."""
+    return float(study.params["pi"].mean()) if "pi" in study.params else None
+
+
+def draw_generated(study: Study) -> Picture:
+    """What the model would have us see."""
+    caption = "Points drawn from the model, noise and all" + (", below points of the data." if study.sample else ".")
+    return picture("generated", sheets.generated(study), caption, caption + below_zero(study))
+
+
+def below_zero(study: Study) -> str:
+    """What to say of points where a picture has no colour for negative values."""
+    return " What is below zero is not shown." if not sheets.look_of(study).signed else ""
+
+
+def provenance(study: Study) -> dict[str, object]:
+    """Where the run was made, of what and when."""
+    about = {key: value for key, value in study.result.about.items() if key not in ("job", "calm", "points digest")}
+    about["seconds checkpoints"] = f"{about['seconds checkpoints']:.3g}"
+    first = ("name", "start", "end", "restarts", "host", "ranks", "mpi", "commit", "data fingerprint")
+    return {key: about[key] for key in (*first, *sorted(set(about) - set(first))) if key in about}
+
+
+def told(value: str, most: int = 20) -> str:
+    """An attribute in words: lists of JSON an item a line, at most so many of them."""
+    try:
+        items = json.loads(value)
+    except ValueError:
+        return value
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        return value
+    lines = ["; ".join(f"{k}: {v}" for k, v in item.items()).removeprefix("step: ") for item in items[:most]]
+    return "\n".join([*lines, *([f"and {len(items) - most} more"] if len(items) > most else [])])
+
+
+def preparation(study: Study) -> dict[str, str]:
+    """What the file of the data says of itself, such as the steps of its preparation."""
+    path = study.job.data.source.partition(":")[0]
+    if study.sample is None or not path.endswith(HDF5):
+        return {}
+    try:
+        return {name: told(value) for name, value in read_attributes(path).items()}
+    except UserError:  # it went away meanwhile
+        return {}

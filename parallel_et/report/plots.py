@@ -1,0 +1,164 @@
+"""Plots of a run: its curves, the evidence of its points, the usage of its causes, and where its time went."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from parallel_et.report.picture import figure_of
+from parallel_et.report.quality import Course
+from parallel_et.report.study import Sample
+
+CURVES = {
+    "free_energy": "free energy a point",
+    "temperature": "temperature",
+    "points_used": "points used",
+    "unused_causes": "unused causes",
+}
+INK = "#1f5f99"
+BINS = 100
+"""Bars for the phases, at most."""
+
+
+def curves(history: Mapping[str, np.ndarray], params: Sequence[str]) -> Figure:
+    """What the run says of every iteration, and of some parameters; of a vector its mean and range."""
+    (energy, temperature, *rest), columns = CURVES.items(), 3
+    shown = dict([energy, temperature, *zip(params, params, strict=True), *rest])
+    rows = -(-len(shown) // columns)
+    figure = figure_of(9.0, 2.3 * rows)
+    grid = figure.subplots(rows, columns, sharex=True, squeeze=False)
+    for axis in grid.flat[len(shown) :]:
+        axis.remove()
+    for axis, (name, words) in zip(grid.flat, shown.items(), strict=False):
+        values = history[name]
+        if f"{name}_low" in history:
+            ends = history[f"{name}_low"], history[f"{name}_high"]
+            axis.fill_between(np.arange(1, len(values) + 1), *ends, color=INK, alpha=0.2, linewidth=0)
+            words = f"{words}: mean and range"
+        steps, style = np.arange(1, len(values) + 1), "." if len(values) == 1 else "-"
+        axis.plot(steps, values, style, color=INK, linewidth=1.2, clip_on=False, zorder=3)  # zeros lie on the axis
+        axis.set_title(words, fontsize=9)
+        if np.ptp(values) <= 1e-9 * np.abs(values).max():  # else the axis would show rounding errors
+            room = 1.05 if name == "points_used" else 2.0
+            axis.set_ylim(sorted((0.0, room * float(values[0]) or 1.0)))
+        if name in ("points_used", "unused_causes"):
+            axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        plain(axis)
+    for axis in figure.axes[-columns:]:
+        axis.set_xlabel("iteration", fontsize=8)
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    figure.tight_layout()
+    return figure
+
+
+def evidence(sample: Sample, points: int, used: int) -> Figure:
+    """The evidence F_n from the largest to the smallest, and how many of the points the last cut has left (fig. 4D)."""
+    figure = figure_of(7.0, 3.2)
+    axis = figure.subplots()
+    place = (np.arange(len(sample.rows)) + 0.5) * points / len(sample.rows)
+    axis.plot(place, np.sort(sample.evidence)[::-1], "." if len(place) == 1 else "-", color=INK, linewidth=1.4)
+    if used < points:
+        axis.axvspan(used, points, color="0.9", linewidth=0)
+        axis.axvline(used, color="#b2182b", linestyle="--", linewidth=1.2, label=f"cut after {used} points")
+        axis.legend(fontsize=8, frameon=False, loc="lower left")
+    axis.set_xlim(0, points)
+    axis.set_xlabel("points, sorted", fontsize=8)
+    axis.set_ylabel("evidence $F_n$", fontsize=8)
+    plain(axis)
+    figure.tight_layout()
+    return figure
+
+
+def quality(course: Course, gamma: int) -> Figure:
+    """The quality of each point over the iterations, by whether at most gamma causes made it (fig. 4C)."""
+    figure = figure_of(7.0, 3.2)
+    axis = figure.subplots()
+    every = np.ones(course.quality.shape[1], bool)
+    kinds = [(every, INK, f"{len(every)} points")]
+    if course.few is not None:
+        few, many = course.few, ~course.few
+        kinds = [
+            (many, "#8b1a1a", f"{many.sum()} points made by more causes"),
+            (few, "#33b233", f"{few.sum()} points made by at most {gamma} causes"),
+        ]
+    style = "." if len(course.iterations) == 1 else "-"
+    for which, colour, label in kinds:
+        if which.any():
+            lines = axis.plot(
+                course.iterations, course.quality[:, which], style, color=colour, linewidth=0.9, alpha=0.75, zorder=3
+            )
+            lines[0].set_label(label)
+    legend = axis.legend(fontsize=8, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
+    for line in legend.get_lines():
+        line.set(linewidth=2, alpha=1)
+    axis.set(xlim=(0, course.iterations[-1]), ylim=(-0.02, 1.02))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_xlabel("iteration", fontsize=8)
+    axis.set_ylabel("quality $Q_n$", fontsize=8)
+    plain(axis)
+    figure.tight_layout()
+    return figure
+
+
+def usage(shares: np.ndarray, order: np.ndarray, pi: float | None) -> Figure:
+    """Mean of the posterior means of each cause, those used most first, beside the prior."""
+    figure = figure_of(7.0, 2.8)
+    axis = figure.subplots()
+    axis.bar(np.arange(len(order)), shares[order], width=0.8 if len(order) <= 100 else 1.0, color=INK, linewidth=0)
+    if pi is not None:
+        axis.axhline(pi, color="#b2182b", linestyle="--", linewidth=1.2, label=f"pi = {pi:.3g}")
+        axis.legend(fontsize=8, frameon=False)
+    if len(order) <= 40:
+        axis.set_xticks(np.arange(len(order)), [str(h) for h in order])
+    axis.set_xlim(-0.6, len(order) - 0.4)
+    axis.set_xlabel("cause" if len(order) <= 40 else "causes, sorted", fontsize=8)
+    axis.set_ylabel("mean of the posterior means", fontsize=8)
+    plain(axis)
+    figure.tight_layout()
+    return figure
+
+
+def phases(history: Mapping[str, np.ndarray]) -> Figure:
+    """Shares of the phases in the time of the iterations, stacked; their totals beside."""
+    spent = {name.removeprefix("seconds_"): v for name, v in history.items() if name.startswith("seconds_")}
+    table = np.array(list(spent.values()))
+    totals, count = table.sum(1), table.shape[1]
+    edges = np.unique(np.linspace(0, count, min(count, BINS) + 1).astype(int))
+    binned = np.add.reduceat(table, edges[:-1], axis=1)
+    shares = binned / np.maximum(binned.sum(0), 1e-12)
+    figure = figure_of(8.0, 3.0)
+    axis = figure.subplots()
+    below = np.zeros(shares.shape[1])
+    palette = ("#bdbdbd", "#1f5f99", "#6baed6", "#fdae61", "#d7301f", "#7a5195", "#74c476")
+    for i, name in sorted(enumerate(spent), key=lambda item: -totals[item[0]]):
+        name = name.replace("$", r"\$")  # no formula
+        label = f"{name}: {seconds(totals[i])}, {totals[i] / max(totals.sum(), 1e-12):.1%}"
+        colour = palette[i % len(palette)]
+        axis.bar(edges[:-1], shares[i], np.diff(edges), below, align="edge", color=colour, linewidth=0, label=label)
+        below += shares[i]
+    handles, labels = axis.get_legend_handles_labels()
+    axis.legend(handles[::-1], labels[::-1], fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    axis.set(xlim=(0, count), ylim=(0, 1))
+    axis.set_xlabel("iteration", fontsize=8)
+    axis.set_ylabel("share of the time", fontsize=8)
+    plain(axis)
+    axis.grid(False)
+    figure.tight_layout()
+    return figure
+
+
+def seconds(time: float) -> str:
+    """A time as one would say it."""
+    if time < 1:
+        return f"{1000 * time:.3g} ms"
+    return f"{time:.3g} s" if time < 120 else f"{time / 60:.3g} min" if time < 7200 else f"{time / 3600:.3g} h"
+
+
+def plain(axis: Axes) -> None:
+    """The same quiet frame for all plots."""
+    axis.tick_params(labelsize=7.5)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(color="0.92", linewidth=0.6)
+    axis.set_axisbelow(True)

@@ -1,0 +1,97 @@
+"""Sheets of fields and points: the fields, their course, examples explained by them, and data drawn from the model."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from parallel_et.core.random import stream
+from parallel_et.core.states import listed
+from parallel_et.report.picture import Cell, Look, draw_sheet, grid
+from parallel_et.report.study import Sample, Study
+from parallel_et.runs.inference import Inference
+
+MOST_FIELDS = 400
+"""On one sheet."""
+COURSES, MOMENTS = 8, 10
+"""Fields whose course is shown, and at how many iterations."""
+EXAMPLES, CAUSES = 8, 7
+"""Points that are explained, and by how many causes at most."""
+DRAWN = 20
+"""Points drawn from the model."""
+
+
+def look_of(study: Study) -> Look:
+    """How the fields and points of a run are drawn."""
+    return Look.of(study.shape, signed=study.signed, sound=study.sound)
+
+
+def evenly(items: Sequence[int] | np.ndarray, count: int) -> list[int]:
+    """At most ``count`` of the items, the first and the last among them, evenly spread."""
+    picked = np.unique(np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(int))
+    return [int(items[i]) for i in picked]
+
+
+def fields(study: Study) -> Figure:
+    """The fields in their order, each with its number and usage or norm."""
+    order, W = study.order[:MOST_FIELDS], study.fields
+    if study.sample is None:
+        labels = [f"{h}: {np.linalg.norm(W[:, h]):.3g}" for h in order]
+    else:
+        labels = [f"{h}: {percent(study.sample.usage[h])}" for h in order]
+    return draw_sheet(grid(W.T[order], labels), look_of(study))
+
+
+def percent(share: float) -> str:
+    """A share, for a label."""
+    return "0" if share == 0 else "<0.1 %" if share < 0.001 else f"{share:.1%}".replace("%", " %")
+
+
+def course(study: Study) -> Figure:
+    """Some fields, from the first to the last of their order, a row each: the snapshots, and where they are now."""
+    snapshots = study.result.snapshots
+    fields = [*snapshots["W"], study.fields]
+    iterations = [*map(int, snapshots["iteration"]), study.iterations]
+    if iterations[-1] == iterations[-2]:
+        fields, iterations = fields[:-1], iterations[:-1]
+    moments = evenly(range(len(fields)), MOMENTS)
+    causes = evenly(study.order, COURSES)
+    cells = [
+        Cell(row, column, fields[moment][:, h], f"iteration {iterations[moment]}" if row == 0 else "")
+        for row, h in enumerate(causes)
+        for column, moment in enumerate(moments)
+    ]
+    return draw_sheet(cells, look_of(study), names=[f"cause {h}" for h in causes])
+
+
+def examples(study: Study, sample: Sample) -> Figure:
+    """Points with a cause, a row each: the point, what posterior and MAP state make of it, the fields of the latter."""
+    with_cause = sample.rows[sample.active >= 0.5]
+    rows = evenly(with_cause if len(with_cause) else sample.rows, EXAMPLES)
+    Y = sample.points(rows)
+    found = Inference(study.model, study.scheme, study.params, ("map", "reconstruction")).block(Y)
+    cells = []
+    by_best = study.model.mean(study.params, listed(found["map"]))
+    for row, y in enumerate(Y):
+        three = {"data": y, "posterior mean": found["reconstruction"][row], "MAP state": by_best[row]}
+        cells += [Cell(row, column, values, label) for column, (label, values) in enumerate(three.items())]
+        causes = study.model.latents.owners[np.flatnonzero(found["map"][row])]
+        causes = causes[np.argsort(-np.linalg.norm(study.fields[:, causes], axis=0), kind="stable")]
+        more = f" (+{len(causes) - CAUSES})" if len(causes) > CAUSES else ""
+        for column, h in enumerate(causes[:CAUSES]):
+            last = column == CAUSES - 1
+            cells.append(Cell(row, 3 + column, study.fields[:, h], f"cause {h}{more if last else ''}"))
+    return draw_sheet(cells, look_of(study), names=[f"point {row}" for row in rows])
+
+
+def generated(study: Study) -> Figure:
+    """Points drawn from the model, below real ones where these can be had."""
+    drawn, _ = study.model.draw(study.params, stream(study.job.run.seed, "report"), DRAWN)
+    columns = DRAWN // 2
+    if study.sample is None:
+        return draw_sheet(grid(drawn, columns=columns), look_of(study), names=["model", ""])
+    real = study.sample.points(evenly(study.sample.rows, DRAWN))
+    above = grid(real, columns=columns)
+    below = grid(drawn, first_row=above[-1].row + 1, columns=columns)
+    names = ["data", *[""] * above[-1].row, "model", ""]
+    return draw_sheet([*above, *below], look_of(study), names=names)

@@ -1,0 +1,206 @@
+"""What is known of a run: its result or newest checkpoint, and what its model makes of some of its points."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from math import isqrt, prod
+
+import numpy as np
+
+from parallel_et.control.progress import Reporter
+from parallel_et.core.contract import Model, Params, Scheme
+from parallel_et.data.base import Source
+from parallel_et.data.files import FileRows
+from parallel_et.errors import UserError
+from parallel_et.io.files import read_attributes
+from parallel_et.report.picture import Sound
+from parallel_et.report.quality import Course, course_of
+from parallel_et.runs.checked import job_of
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.inference import Inference
+from parallel_et.runs.job import Job
+from parallel_et.runs.result import Result
+from parallel_et.runs.setup import largest_of, model_of, open_source
+
+HDF5 = (".h5", ".hdf5")
+"""What the names of files end in that may say what their data are."""
+SAMPLE, STRETCH = 4096, 64
+"""Points of the data that are looked at, at most, and how many of them lie side by side."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the model makes of points spread evenly over the data.
+
+    Attributes
+    ----------
+    source : the data
+    rows : (n,) their numbers
+    evidence : (n,) F_n at temperature 1
+    active : (n,) expected number of active causes
+    usage : (H,) mean of the posterior means of each cause
+    """
+
+    source: Source
+    rows: np.ndarray
+    evidence: np.ndarray
+    active: np.ndarray
+    usage: np.ndarray
+
+    def points(self, rows: Sequence[int]) -> np.ndarray:
+        """Some points of the data, (n, D)."""
+        found = [self.source.read(row, row + 1)[:, : self.source.dims] for row in rows]
+        return np.concatenate(found).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A run, as far as it has come.
+
+    Attributes
+    ----------
+    file : where the parameters are from
+    state : finished, going on or stopped, in words
+    shape : of a point, and ``guessed`` whether nobody said so
+    sound : what is known of points that are sounds, drawn as such
+    sample : what the model makes of some points, or None: then ``trouble`` says why
+    quality : of the truncation at the snapshots, where these are there and the causes few
+    """
+
+    job: Job
+    result: Result
+    file: str
+    state: str
+    model: Model
+    scheme: Scheme
+    params: Params
+    shape: tuple[int, ...]
+    guessed: bool
+    sound: Sound | None
+    sample: Sample | None
+    trouble: str
+    quality: Course | None
+
+    @property
+    def iterations(self) -> int:
+        """How many are done."""
+        return int(self.result.about["iteration"])
+
+    @property
+    def fields(self) -> np.ndarray:
+        """The generative fields, (D, H)."""
+        return self.params["W"]
+
+    @property
+    def signed(self) -> bool:
+        """Whether the fields may be negative."""
+        return self.model.params["W"].low < 0
+
+    @property
+    def order(self) -> np.ndarray:
+        """The causes, those used most first, of equal ones, or if no data can be read, by the norm of their fields."""
+        norms = np.linalg.norm(self.fields, axis=0)
+        return np.lexsort((-norms,) if self.sample is None else (-norms, -self.sample.usage))
+
+
+def look_at(
+    directory: RunDirectory, shape: tuple[int, ...] | None, report: Reporter, files: Mapping[str, str]
+) -> Study:
+    """Read a run, and infer the causes of some of its points; ``shape`` is that of a point, if the user tells it.
+
+    ``files`` of a model or a scheme are executed, if the run is of such.
+    """
+    if directory.stored_job() is None:
+        raise UserError(f"{directory.path}: expected the directory of a run, found no job.toml there")
+    who = directory.at_work(report.say)  # before the rest is read, as it may end meanwhile
+    result, file = directory.latest()
+    job = job_of(result.about, file, files)
+    done, dims = int(result.about["iteration"]), int(result.about["D"])
+    report.say(f"{directory.path}: the parameters of {file}, after {done} iterations")
+    state = f"going on ({who})" if who else "stopped; the command that began it goes on"
+    if file == directory.result.name:
+        state = "finished" + (": the fields had settled" if done < job.anneal.iterations else "")
+    model, scheme = model_of(job, dims)
+    params, source, sample, trouble = result.params, None, None, ""
+    try:
+        source = open_data(job, int(result.about["N"]), dims)
+        sample = infer(Inference(model, scheme, params, ("evidence", "means")), source, report)
+        if younger(source, result.about["start"]):
+            trouble = f"{source.name} was written after this run began; if it holds other data, all below is of these"
+            report.say(f"warning: {trouble}")
+    except UserError as error:
+        trouble = str(error)
+        report.say(f"warning: the data cannot be read, the report does without them ({trouble})")
+    stated = shape or (source.shape if source else getattr(job.data, "shape", None))
+    if stated and prod(stated) != dims:
+        raise UserError(f"--shape: expected {dims} values, found {'x'.join(map(str, stated))}")
+    shown = tuple(stated or guess(dims))
+    sound = sound_of(source, shown) if source else None
+    quality = course_of(model, scheme, result, sample.source, sample.rows, report) if sample else None
+    return Study(job, result, file, state, model, scheme, params, shown, not stated, sound, sample, trouble, quality)
+
+
+def open_data(job: Job, points: int, dims: int) -> Source:
+    """The data of a run, as far as can be told without reading all of them."""
+    if job.data.source.startswith("array:"):
+        raise UserError("data: expected a file or a generator, found an array that a script has passed")
+    source = open_source(job)
+    if (source.points, source.dims) != (points, dims):
+        found = f"{source.points} of {source.dims}"
+        raise UserError(f"{source.name}: expected the run's {points} points of {dims} dimensions, found {found}")
+    return source
+
+
+def younger(source: Source, start: str) -> bool:
+    """Whether a file of data was written after a run began."""
+    return isinstance(source, FileRows) and os.path.getmtime(source.path) > datetime.fromisoformat(start).timestamp()
+
+
+def sound_of(source: Source, shape: tuple[int, ...]) -> Sound | None:
+    """What the file of the data says of sounds, if they are drawn in the shape that they have there."""
+    path = source.name.partition(":")[0]
+    if shape != source.shape or not path.endswith(HDF5):
+        return None
+    try:
+        about = read_attributes(path)
+        hertz = json.loads(about["hertz"]) if "hertz" in about else None
+        return Sound(float(about["milliseconds"]), hertz and (float(hertz[0]), float(hertz[1])))
+    except (KeyError, ValueError, UserError):  # no sounds, or the file went away meanwhile
+        return None
+
+
+def guess(dims: int) -> tuple[int, ...]:
+    """The shape of points of which it is not known: square if it can be."""
+    side = isqrt(dims)
+    return (side, side) if side > 1 and side * side == dims else (dims,)
+
+
+def spread(points: int) -> Iterator[tuple[int, int]]:
+    """Stretches [first, last) of rows: all, or ``SAMPLE`` of them spread evenly."""
+    if points <= SAMPLE:
+        yield from ((first, min(first + STRETCH, points)) for first in range(0, points, STRETCH))
+        return
+    for first in np.linspace(0, points - STRETCH, SAMPLE // STRETCH).astype(int).tolist():
+        yield first, first + STRETCH
+
+
+def infer(inference: Inference, source: Source, report: Reporter) -> Sample:
+    """What the model makes of points spread evenly over the data."""
+    stretches = list(spread(source.points))
+    total = sum(last - first for first, last in stretches)
+    rows, evidence, active, usage = [], [], [], np.zeros(inference.model.H)
+    report.begin(total, 0)
+    done = 0
+    for first, last in stretches:
+        Y = source.read(first, last)
+        largest_of(Y[:, : source.dims], first, source.name)
+        found = inference.block(Y, first)
+        rows.append(np.arange(first, last))
+        evidence.append(found["evidence"])
+        active.append(found["means"].sum(1))
+        np.add.at(usage, inference.model.latents.owners, found["means"].sum(0))
+        done += last - first
+        report.step(done, f"{done} of {total} points inferred")
+    return Sample(source, np.concatenate(rows), np.concatenate(evidence), np.concatenate(active), usage / total)

@@ -1,0 +1,106 @@
+"""Whether what was read back of a run can be what a run has written: its parameters and its course fit its job."""
+
+import tomllib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from parallel_et.core.limits import LARGEST, Limits, brief, check_arrays, limits_of
+from parallel_et.errors import UserError
+from parallel_et.runs.job import Job, UntrustedError, check_job
+
+if TYPE_CHECKING:
+    from parallel_et.runs.result import Result
+
+TEXTS = ("job", "name", "data fingerprint", "start")
+COUNTS = ("seed", "N", "D", "iteration", "calm", "restarts")
+"""What every result says of itself, and ``seconds checkpoints``."""
+
+
+def check_result(result: "Result", where: str) -> None:
+    """Refuse the result or checkpoint of a file if anything in it does not fit its own job.
+
+    Of a model or scheme of a file, which reading a run does not execute, only numbers are looked at.
+    """
+    about = result.about
+    check_attributes(about, where)
+    N, D, done = int(about["N"]), int(about["D"]), int(about["iteration"])
+    try:
+        job = job_of(about, where, {})
+        model = job.Model(job.model, D)
+        params, causes, knobs = limits_of(model), model.latents.atoms, tuple(model.knobs)
+        params |= {
+            name: Limits(value.shape) for name, value in job.Scheme(job.inference, model.latents).initial().items()
+        }
+    except UntrustedError:
+        params, causes, knobs = {name: Limits(v.shape, -LARGEST, LARGEST) for name, v in result.params.items()}, N, ()
+    check_arrays(result.params, params, f"{where}: /params")
+    if more := sorted(set(result.params) - set(params)):
+        raise UserError(f"{where}: /params: expected {', '.join(params)}, found also {brief(more[0])}")
+
+    told = {name: limits for name, limits in params.items() if len(limits.shape) < 2}
+    ends = {f"{name}{end}": told[name] for name in told if told[name].shape for end in ("_low", "_high")}
+    course = {
+        "free_energy": Limits((done,)),
+        "temperature": Limits((done,)),
+        "points_used": Limits((done,), 0, N),
+        "unused_causes": Limits((done,), 0, causes),
+        **{name: limits._replace(shape=(done,)) for name, limits in (told | ends).items()},
+    }
+    others = {name: Limits((done,), any=name in knobs or not knobs) for name in result.history if name not in course}
+    check_arrays(result.history, (course if done else {}) | others, f"{where}: /history")
+
+    if snapshots := result.snapshots:
+        k = len(np.atleast_1d(snapshots.get("iteration", ())))
+        fields = {name: limits._replace(shape=(k, *limits.shape)) for name, limits in params.items() if limits.shape}
+        check_arrays(snapshots, {"iteration": Limits((k,), 1, done), **fields}, f"{where}: /snapshots")
+        if snapshots["iteration"].dtype.kind not in "iu" or (np.diff(snapshots["iteration"]) <= 0).any():
+            raise UserError(f"{where}: /snapshots/iteration: expected rising numbers, found others")
+    truth = {name: Limits(values.shape) for name, values in result.truth.items()}
+    check_arrays(result.truth, truth | ({"W": Limits((D, None))} if "W" in truth else {}), f"{where}: /truth")
+
+
+def check_attributes(about: Mapping[str, Any], where: str) -> None:
+    """Refuse attributes that are missing, of another kind, or could not be written down again."""
+    for names, kinds, words in (
+        (TEXTS, (str,), "a text"),
+        (COUNTS, (int, np.integer), "a whole number of 0 or more"),
+        (("seconds checkpoints",), (int, float, np.number), "a number of 0 or more"),
+    ):
+        for name in names:
+            value = about.get(name)
+            if not isinstance(value, kinds) or not (isinstance(value, str) or 0 <= value < np.inf):
+                raise UserError(f"{where}: attribute {name}: expected {words}, found {brief(value)}")
+    for name in ("N", "D"):
+        if not about[name]:
+            raise UserError(f"{where}: attribute {name}: expected a positive number, found 0")
+    for name, value in about.items():
+        for text in (name, *([value] if isinstance(value, str) else [])):
+            if text != text.encode(errors="replace").decode():
+                raise UserError(f"{where}: attribute {brief(name)}: expected a text in UTF-8, found other bytes")
+    try:
+        datetime.fromisoformat(about["start"])
+    except ValueError:
+        raise UserError(f"{where}: attribute start: expected a time, found {brief(about['start'])}") from None
+
+
+def job_of(about: Mapping[str, Any], where: str, files: Mapping[str, str]) -> Job:
+    """The job that a file tells of in its attributes; its first mistake, if it has one, as one line.
+
+    Of models and schemes of files only those are executed that are among ``files``, by section.
+    """
+    place = f"{where}: attribute job"
+    try:
+        table = tomllib.loads(about["job"])
+    except (KeyError, TypeError, AttributeError):
+        raise UserError(f"{place}: expected a text, found {brief(about.get('job'))}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{place}: expected TOML, found a mistake: {brief(error)}") from None
+    try:
+        return check_job(table, str(about.get("name", "job")), place, files)
+    except UntrustedError:
+        raise
+    except UserError as error:
+        raise UserError(str(error).splitlines()[0]) from None

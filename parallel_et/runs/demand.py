@@ -1,0 +1,86 @@
+"""What a job asks of a rank: points, memory and work, from its sizes alone."""
+
+from dataclasses import dataclass
+from math import prod
+
+from parallel_et.control.process import readable
+from parallel_et.core.contract import Model, Scheme
+from parallel_et.core.expectation import ROOM
+from parallel_et.core.schema import in_bytes
+
+INTERPRETER = 250_000_000
+"""Bytes that Python, the libraries and the compiled kernels take."""
+ROOT_ARRAYS = 12
+"""Arrays of the size of W that the M-step has at a time."""
+POINT = 50
+"""Bytes of a point besides its row: its evidence, whether it is used, and copies of these."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """Of the rank that has most: points, states an iteration and bytes; ``root`` is what the root needs besides."""
+
+    blocks: int
+    points: int
+    states: int
+    data: int
+    work: int
+    posteriors: int
+    root: int
+
+    @property
+    def memory(self) -> int:
+        """Bytes of a rank other than the root, all in all."""
+        return INTERPRETER + self.asked
+
+    @property
+    def asked(self) -> int:
+        """Bytes of a rank other than the root that it does not have when it begins."""
+        return self.data + self.work + self.posteriors
+
+    def words(self) -> str:
+        """The memory of a rank for people."""
+        return (
+            f"{readable(self.data)} of data, {readable(self.work)} to work in, up to {readable(self.posteriors)} for "
+            f"posteriors, and for the root {readable(self.root)} more"
+        )
+
+
+def count_statistics(model: Model) -> int:
+    """Numbers in the sufficient statistics of a model's first stage."""
+    return sum(prod(one.shape) for one in model.sums(model.stages[0]).values())
+
+
+def demand(
+    model: Model,
+    scheme: Scheme,
+    points: int,
+    block: int,
+    row: int,
+    ranks: int,
+    threads: int = 1,
+    memory: str | float | None = None,
+    holds: int = 0,
+    snapshots: int = 0,
+) -> Demand:
+    """The demand of ``points`` points of ``row`` bytes each, in blocks of ``block``, on so many ranks.
+
+    ``memory`` is what a rank may keep of its rows at most, ``holds`` what their source needs, ``snapshots`` how many
+    the root has of W at the end.
+    """
+    blocks = -(-points // block)
+    most = min(points, block * -(-blocks // ranks))
+    states, H, fields = scheme.count, model.latents.atoms, model.H * model.width
+    scratch = block * (states + 2 * H + model.width)
+    sums = 2 * count_statistics(model)  # two words each
+    prepared = 2 * fields + H * H
+    data = most * row if memory is None else min(most * row, in_bytes(memory))
+    return Demand(
+        blocks=blocks,
+        points=most,
+        states=most * states,
+        data=data,
+        work=8 * (threads * (scratch + sums) + prepared) + POINT * most + holds,
+        posteriors=data // 5 + ROOM,
+        root=8 * ((ROOT_ARRAYS + snapshots) * fields + sums),
+    )

@@ -1,0 +1,218 @@
+"""A run that cannot be lost: what is in its directory, where to go on, checkpoints, and stopping well."""
+
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from parallel_et.control.stopping import Stopping, Wish
+from parallel_et.core.schema import duration
+from parallel_et.errors import UserError
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.checkpoints import number, pass_over
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.job import HARMLESS, Job, differing_keys
+from parallel_et.runs.kept import load_kept, save_kept
+from parallel_et.runs.result import Result, load
+
+if TYPE_CHECKING:
+    from parallel_et.runs.training import Training
+
+COST = 0.01
+"""Share of the time that checkpoints by the clock may take at most; where writing is slow they get rarer."""
+
+
+class Keeper:
+    """Keeps a run in its directory.
+
+    First ``look`` at what is there, then, with a training, go on from it within ``keeping``.
+
+    Parameters
+    ----------
+    allowed : keys in which the run that is there may differ
+    fresh : start over, whatever is there
+    stopping : when to stop before the end
+    say : how the root tells of it
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        job: Job,
+        ranks: Ranks,
+        allowed: Iterable[str] = (),
+        fresh: bool = False,
+        stopping: Stopping | None = None,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.directory, self.job, self.ranks, self.allowed = directory, job, ranks, tuple(allowed)
+        self.fresh, self.stopping, self.say = fresh, stopping, say
+        self.every = job.run.checkpoint.every
+        self.seconds = duration(self.every) if isinstance(self.every, str) else 0.0
+        self.longest = self.cost = 0.0
+        self.stopped = Wish.NONE
+        self._earlier: Result | None = None
+
+    def look(self) -> None:
+        """Refuse, on the root, a place that is none for this run: not a directory, or the run of another job."""
+        self.directory.check_place()
+        if self.fresh or (stored := self.directory.stored_job()) is None:
+            return
+        if differing := differing_keys(stored, self.job.resolved(), self.allowed):
+            may = [key for key in HARMLESS if any(line.startswith(key) for line in differing)]
+            harmless = all(line.startswith(HARMLESS) for line in differing)
+            go_on = f", or go on all the same with {' '.join(f'--allow {key}' for key in may)}" if harmless else ""
+            raise UserError(
+                f"{self.directory.path}: holds a run of another job; use another --output, or --fresh to start over"
+                + "\n".join([go_on, *(f"  {line}" for line in differing)])
+            )
+
+    @contextmanager
+    def keeping(self, training: "Training") -> Iterator[None]:
+        """Hold the directory, and put the training where the run that is there stands."""
+        self.training = training
+        try:
+            self.ranks.from_root(self._take)
+            self._resume()
+            self.last = self.written = time.monotonic()
+            there = self.ranks.from_root(lambda: self.directory.checkpoints.of(training.at.iteration).exists())
+            self.written_at = training.at.iteration if there else 0
+            yield
+        finally:
+            if self.ranks.is_root:
+                self.directory.release()
+
+    def _take(self) -> None:
+        self.directory.hold(self.say)
+        self.look()  # again: another job may have been here meanwhile
+        if self.fresh and (aside := self.directory.set_aside()) is not None:
+            self.directory.hold(self.say)
+            self.say(f"what was there is kept in {aside}")
+
+    def _resume(self) -> None:
+        while (found := self.ranks.from_root(self._find)) is not None:
+            name, fingerprint, points = found
+            here = self.training.about["data fingerprint"]
+            if fingerprint != here:
+                raise UserError(
+                    f"{self.directory.path}: expected the data of the run that is there (fingerprint {fingerprint}), "
+                    f"found other data ({here}); use another --output, or --fresh to start over"
+                )
+            problem, path = self.training.problem, self.directory.checkpoints.path / name
+            of_result = name == self.directory.result.name  # which does not have what is kept of the points
+            if not problem.kept or of_result or load_kept(path, problem.kept, problem.shard, self.ranks) == points:
+                break
+            why = f"{path}: expected what is kept of the points beside it, found it damaged or gone"
+            self.ranks.from_root(partial(pass_over, path, why, self.say))
+        else:
+            return
+        self.training.resume(self._earlier)
+        if problem.kept and of_result and not self.training.ended:
+            raise UserError(f"{self.directory.path}: expected a checkpoint to go on from, found only the result")
+        if not self.finished:
+            self.say(f"{self.directory.path}: goes on from {name}, after {self.training.at.iteration} iterations")
+
+    def _find(self) -> tuple[str, str, str] | None:
+        """On the root: the name, the data's fingerprint and the digest of the points of what to go on from."""
+        directory, checkpoints = self.directory, self.directory.checkpoints
+        result = self._whole_result()
+        newest = max(map(number, checkpoints.names()), default=-1)
+        if result is not None and int(result.about["iteration"]) > newest:
+            name, self._earlier = directory.result.name, result
+        elif checkpoints:
+            checkpoints.tidy()
+            path, self._earlier = checkpoints.newest(self._foreign, self.say)
+            name = path.name
+        else:
+            if directory.stored_job() is not None:
+                self.say(f"{directory.path}: holds this run, but not yet a checkpoint; it starts from the beginning")
+            return None
+        about = self._earlier.about
+        return name, about["data fingerprint"], about.get("points digest", "")
+
+    def _whole_result(self) -> Result | None:
+        """The result, if there is one that is sound and of this job."""
+        path = self.directory.result
+        if not self.directory.finished:
+            return None
+        try:
+            result = load(path)
+            if (why := self._foreign(result)) is None:
+                return result
+            why = f"{path}: {why}"
+        except UserError as error:
+            why = str(error)
+        pass_over(path, why, self.say)
+        return None
+
+    def _foreign(self, found: Result) -> str | None:
+        keys = differing_keys(tomllib.loads(found.about["job"]), self.job.resolved(), HARMLESS)
+        return f"expected a run of this job, found one of another ({keys[0]})" if keys else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run that is there has come to its end, also as the job is now."""
+        return self.training.ended and self.ranks.from_root(lambda: self.directory.finished)
+
+    def begin(self) -> None:
+        """Make the files agree with where the training stands; it goes on from there."""
+        self._save()  # a result without a checkpoint is about to be put aside
+        self.ranks.from_root(lambda: self.directory.begin(self.job.toml(), self.training.at.iteration, self.job.code()))
+
+    def run(self, watch: Any = None) -> bool:
+        """Train to the end, or until it is time to stop; returns whether the result is there."""
+        self.training.run(watch, self._after)
+        self._save()
+        if self.training.ended:
+            self.ranks.from_root(lambda: self.directory.finish(self.training.result()))
+        return self.training.ended
+
+    def _after(self) -> bool:
+        """Called after every iteration: checkpoint, and whether to stop, as all ranks together wish."""
+        now = time.monotonic()
+        self.longest = max(now - self.last, 0.9 * self.longest)
+        wish = Wish.CHECKPOINT if self.ranks.is_root and self._due(now) else Wish.NONE
+        if self.stopping is not None:
+            wish |= self.stopping.wish(1.2 * self.longest + 2 * self.cost)
+        wish = Wish(self.ranks.either(wish))
+        if wish & Wish.CHECKPOINT:
+            self._save()
+        self.stopped = wish & Wish.STOP
+        self.last = time.monotonic()
+        return bool(self.stopped)
+
+    def _due(self, now: float) -> bool:
+        if isinstance(self.every, int):
+            return self.training.at.iteration % self.every == 0
+        return now - self.written >= max(self.seconds, self.cost / COST)
+
+    def _save(self) -> None:
+        """Write a checkpoint, if there is none of this iteration yet; where that fails the run goes on."""
+        begun, done = time.monotonic(), self.training.at.iteration
+        if done == self.written_at:
+            return
+        try:
+            self._write(done)
+            self.written_at = done
+        except (OSError, UserError) as error:
+            why = getattr(error, "strerror", error)
+            self.say(f"warning: no checkpoint of iteration {done} ({why}); the last one that could be written stands")
+        self.written = time.monotonic()
+        self.cost = self.written - begun
+        self.training.about["seconds checkpoints"] += self.cost
+
+    def _write(self, done: int) -> None:
+        problem, checkpoints = self.training.problem, self.directory.checkpoints
+
+        def begin() -> None:
+            self.directory.check_held()
+            checkpoints.make()
+
+        self.ranks.from_root(begin)
+        if problem.kept:
+            path = checkpoints.of(done)
+            self.training.about["points digest"] = save_kept(path, problem.kept, problem.shard, self.ranks)
+        keep = self.job.run.checkpoint.keep
+        self.ranks.from_root(lambda: checkpoints.save(done, self.training.result(), keep))

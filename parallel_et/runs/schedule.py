@@ -1,0 +1,89 @@
+"""The keys of [anneal]: schedules, the cut, noise, and when a run has settled."""
+
+from itertools import pairwise
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, create_model
+from pydantic_core import PydanticCustomError
+
+from parallel_et.core.contract import Knob, Model
+from parallel_et.core.schema import LARGEST, MOST, Section, is_number
+
+SCHEDULE = "a number, or pairs [position, value] with rising positions, such as [[0.1, 13.0], [0.8, 1.0]]"
+
+
+def _check_schedule(value: Any) -> Any:
+    if is_number(value):
+        return float(value)
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(pair, list) and len(pair) == 2 and all(map(is_number, pair)) for pair in value)
+        and all(a[0] < b[0] for a, b in pairwise(value))
+        and value[0][0] >= 0
+    ):
+        return [[float(position), float(level)] for position, level in value]
+    raise PydanticCustomError("expected", SCHEDULE)
+
+
+def _within(low: float, high: float, words: str) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        checked = _check_schedule(value)
+        levels = [level for _, level in checked] if isinstance(checked, list) else [checked]
+        if not all(low <= level <= high for level in levels):
+            raise PydanticCustomError("expected", words)
+        return checked
+
+    return BeforeValidator(check)
+
+
+COLDEST, HOTTEST = 1e-3, 1e9
+WARM = f"a schedule with temperatures from {COLDEST:g} to {HOTTEST:g}"
+SHARE = "a schedule with values from 0 (no cut) to 1 (the full cut)"
+SPREAD = f"a schedule with standard deviations from 0 to {LARGEST:g}"
+Temperature = Annotated[Any, _within(COLDEST, HOTTEST, WARM), WARM]
+Share = Annotated[Any, _within(0.0, 1.0, SHARE), SHARE]
+Spread = Annotated[Any, _within(0.0, LARGEST, SPREAD), SPREAD]
+
+
+class Cut(Section):
+    """Data classification: the M-step has the N_cut = round(N - f (N - share N^{<=gamma})) points of most evidence."""
+
+    schedule: Share = Field(0.0, description="how far it has gone, f")
+    share: float = Field(1.0, gt=0, le=1, description="part of N^{<=gamma} that is left when f = 1")
+
+
+class Stop(Section):
+    """End early once W, noise included, has settled, all schedules being at their last values; by default never."""
+
+    change: float = Field(
+        gt=0, le=LARGEST, description="largest relative change of W in one iteration, |W - W_old| / |W_old|"
+    )
+    iterations: int = Field(5, ge=1, le=MOST, description="in so many iterations in a row")
+
+
+class Noise(Section):
+    """Standard deviation of the Gaussian noise that is added to a parameter after each M-step."""
+
+
+class Anneal(Section):
+    """The keys of [anneal]; a model adds its own schedules, and ``noise`` for the parameters that may have some."""
+
+    iterations: int = Field(100, ge=1, le=MOST, description="number of EM iterations")
+    temperature: Temperature = Field(1.0, description="T of the annealed E-step: q ~ p(s, y)^(1/T)")
+    cut: Cut = Cut()
+    stop: Stop | None = None
+
+
+def keys_for(model: type[Model]) -> type[Anneal]:
+    """The keys of [anneal] for a model."""
+    spreads: Any = {name: (Spread, Field(0.0, description=f"of the noise on {name}")) for name in model.params}
+    noise = create_model("Noise", __base__=Noise, **spreads)
+    own: Any = {name: _own(knob) for name, knob in model.knobs.items()}
+    return create_model("Anneal", __base__=Anneal, noise=(noise, noise()), **own)
+
+
+def _own(knob: Knob) -> Any:
+    """A schedule of a model's own, as a field."""
+    words = f"a schedule with values of {knob.least:g} or more"
+    return Annotated[Any, _within(knob.least, LARGEST, words), words], Field(None, description=knob.does)

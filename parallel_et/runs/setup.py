@@ -1,0 +1,224 @@
+"""From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
+
+import platform
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from parallel_et.control.process import held_bytes, readable, usable_bytes
+from parallel_et.core.contract import Model, Params, Scheme, Summary
+from parallel_et.core.limits import Limits, check_array
+from parallel_et.core.options import FileInit, RowsInit, start_of
+from parallel_et.core.plan import Plan
+from parallel_et.core.problem import Problem
+from parallel_et.core.random import stream
+from parallel_et.data import generators
+from parallel_et.data.base import Source
+from parallel_et.data.files import FileRows
+from parallel_et.data.stream import rows_of
+from parallel_et.errors import UserError
+from parallel_et.io.files import read_array
+from parallel_et.io.sealed import check_seal
+from parallel_et.kernels import fixed
+from parallel_et.kernels.rows import Rows, new_table
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.shard import Shard, block_size
+from parallel_et.parallel.sums import ExactSum
+from parallel_et.parallel.team import Team
+from parallel_et.runs.demand import Demand, count_statistics, demand
+from parallel_et.runs.job import Job
+
+LARGEST = 1e100
+
+
+def open_source(job: Job) -> Source:
+    """The source of data points that a job names."""
+    kind = generators().get(job.data.source)
+    if kind is not None:
+        return kind(job.data, job.run.seed, job)
+    source = FileRows(job.data.source)
+    if job.data.points is not None:
+        if job.data.points > source.points:
+            raise UserError(
+                f"data.points: expected at most the {source.points} rows of {source.name}, found {job.data.points}"
+            )
+        source.points = job.data.points
+    if job.data.shape is not None:
+        if prod(job.data.shape) != source.dims:
+            raise UserError(f"data.shape: expected {source.dims} values, found {job.data.shape}")
+        source.shape = tuple(job.data.shape)
+    return source
+
+
+def open_together(job: Job, ranks: Ranks) -> Source:
+    """The source on all ranks: a generator is everybody's own, a file is looked at by the root alone; collective."""
+    if job.data.source not in generators():
+        return ranks.from_root(lambda: open_source(job))
+    with ranks.together():
+        return open_source(job)
+
+
+def model_of(job: Job, dims: int) -> tuple[Model, Scheme]:
+    """The model of points of so many dimensions, and the scheme."""
+    model = job.Model(job.model, dims)
+    return model, job.Scheme(job.inference, model.latents)
+
+
+def size_up(job: Job, source: Source) -> tuple[Model, Scheme, int]:
+    """The model, the scheme and the points a block, for which no data need to be read."""
+    model, scheme = model_of(job, source.dims)
+    size = block_size(source.points, model.nanoseconds(scheme.count), count_statistics(model))
+    return model, scheme, size
+
+
+def demand_of(job: Job, source: Source, sizes: tuple[Model, Scheme, int], ranks: int) -> Demand:
+    """What the job will ask of each of so many ranks; of its data only the sizes are looked at."""
+    model, scheme, block = sizes
+    row = new_table(0, source.dims, source.dtype)
+    return demand(
+        model,
+        scheme,
+        source.points,
+        block,
+        row.shape[1] * row.itemsize,
+        ranks,
+        job.run.threads,
+        job.data.memory,
+        source.holds,
+        job.anneal.iterations // job.run.snapshots if job.run.snapshots else 0,
+    )
+
+
+def check_memory(need: Demand, team: Ranks, ranks: Ranks | None = None) -> None:
+    """Refuse what the memory of a node does not hold, before it is asked for; all ranks call this together.
+
+    ``need`` is that of a rank of the ``team`` that does the work, one of several of the ``ranks`` if given.
+    """
+    ranks = ranks or team
+    count, held, asked = ranks.sum_on_node(1, held_bytes(), need.asked + team.is_root * need.root)
+    usable = usable_bytes(held)
+    with ranks.together():
+        if asked > usable:
+            raise UserError(
+                f"memory: expected at most {readable(usable)}, which is left on {platform.node()}, found "
+                f"{readable(asked)} for {count} rank{'s' if count > 1 else ''} ({need.words()}); take more nodes, or "
+                + ("data.memory" if need.data > need.work + need.root else "fewer causes, dimensions or snapshots")
+            )
+
+
+def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str]:
+    """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
+    model, scheme, size = size_up(job, source)
+    check_memory(demand_of(job, source, (model, scheme, size), ranks.size), ranks)
+    with ranks.together():
+        shard = Shard.of(source.points, size, ranks.rank, ranks.size)
+        rows = rows_of(source, shard, job.data.memory, job.run.threads)
+        found = survey(rows, shard, source)
+    summary = summarise(found, shard, source.dims, ranks)
+    model.check(summary)
+    plan = Plan(job.anneal, model, scheme.most, source.points)
+    team, kept = Team(job.run.threads), scheme.keep(len(shard))
+    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept)
+    return problem, initial(job, problem, ranks), fingerprint(found, ranks)
+
+
+def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
+    """The parameters to begin with; all ranks call this together."""
+    model, params = problem.model, ranks.from_root(lambda: given_arrays(job, problem.model))
+    for index, name in enumerate(model.params):
+        if isinstance(getattr(job.model.init, name), RowsInit):
+            params[name] = random_rows(problem, ranks, name)
+        elif name not in params:
+            params[name] = start_of(model, name, problem.summary, stream(job.run.seed, "init", index))
+    ordered = {name: params[name] for name in model.params}
+    return ranks.share({**model.constrain(ordered), **problem.scheme.initial()})
+
+
+def given_arrays(job: Job, model: Model) -> dict[str, np.ndarray]:
+    """The initial parameters that the job takes from files."""
+    given = {}
+    for name in model.params:
+        init = getattr(job.model.init, name)
+        if isinstance(init, FileInit):
+            check_seal(init.file)
+            given[name] = read_array(init.file, init.dataset or name)
+            limits = Limits(model.shape(name), -LARGEST, LARGEST)  # what is beyond the model's own is brought within
+            check_array(f"{init.file}: {init.dataset or name}", given[name], limits)
+    return given
+
+
+def random_rows(problem: Problem, ranks: Ranks, name: str) -> np.ndarray:
+    """As many different points as there are causes, drawn by the seed, as columns (D, H)."""
+    shard, (D, H) = problem.shard, problem.model.shape(name)
+    if shard.points < H:
+        raise UserError(
+            f"model.init.{name}.rows: expected at least {H} points, one for each cause, found {shard.points}"
+        )
+    chosen = stream(problem.seed, f"rows.{name}").choice(shard.points, H, replace=False)
+    columns = np.zeros((H, D))
+    for column, row in zip(columns, chosen.tolist(), strict=True):
+        if shard.first <= row < shard.last:
+            column[:] = problem.rows[row - shard.first : row - shard.first + 1][0, :D]
+    ranks.sum(columns.view(np.int64))  # each has one owner, the others add nothing
+    return columns.T
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one pass over a rank's rows finds.
+
+    Attributes
+    ----------
+    largest : magnitude of any value
+    sums : (blocks, 3) of each block the sum, the sum of squares and the number of negative values
+    digest : (1,) uint64, of the values and their places
+    """
+
+    largest: float
+    sums: np.ndarray
+    digest: np.ndarray
+
+
+def survey(rows: Rows, shard: Shard, source: Source) -> Survey:
+    """Look at all rows once."""
+    largest, sums, digest = 0.0, [], np.zeros(1, np.uint64)
+    for block in shard.blocks():
+        Y = np.ascontiguousarray(rows[block][:, : source.dims], np.float64)
+        largest = max(largest, largest_of(Y, shard.first + block.start, source.name))
+        sums.append((Y.sum(), (Y * Y).sum(), (Y < 0).sum()))
+        digest += fixed.digest(Y.view(np.uint64), shard.first + block.start)
+    return Survey(largest, np.array(sums, np.float64), digest)
+
+
+def largest_of(Y: np.ndarray, first: int, name: str) -> float:
+    """The largest magnitude in a block of rows; every value must be a number whose square is one too."""
+    magnitude = np.abs(Y)
+    most = float(magnitude.max(initial=0.0))
+    if not most <= LARGEST:  # true for NaN too
+        row, column = np.argwhere(~(magnitude <= np.float64(LARGEST)))[0]  # in single precision that is infinite
+        place = f"{name}: row {first + row}"
+        raise UserError(f"{place}: expected numbers below {LARGEST:g}, found {Y[row, column]} in column {column}")
+    return most
+
+
+def summarise(found: Survey, shard: Shard, dims: int, ranks: Ranks) -> Summary:
+    """Magnitudes of all points, the same on any number of ranks."""
+    largest = ranks.max(found.largest)
+    bounds = {"sum": dims * largest, "squares": dims * largest**2, "negative": float(dims)}
+    total = ExactSum(dict.fromkeys(bounds, ()))
+    total.reset(bounds, shard.points, shard.block)
+    for sums in found.sums:
+        for name, value in zip(bounds, sums, strict=True):
+            total.add(name, value)
+    everything = total.everywhere(ranks)
+    count = shard.points * dims
+    mean, square, negative = (float(everything[name]) / count for name in bounds)
+    return Summary(shard.points, dims, largest, mean, float(np.sqrt(square)), negative)
+
+
+def fingerprint(found: Survey, ranks: Ranks) -> str:
+    """A digest of all data points, by value and order, that does not depend on the ranks or the job."""
+    total = found.digest.copy()
+    ranks.sum(total)
+    return f"{int(total[0]):016x}"

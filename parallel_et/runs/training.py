@@ -1,0 +1,228 @@
+"""One run, from its start or its last checkpoint to its result."""
+
+import platform
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from parallel_et.control.progress import Reporter
+from parallel_et.core.contract import Knobs, Params
+from parallel_et.core.em import Info, train
+from parallel_et.core.problem import Position, Problem
+from parallel_et.data.base import ArrayRows
+from parallel_et.parallel.ranks import Ranks, library_version
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.job import Job, read_job
+from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.result import Result
+from parallel_et.runs.setup import open_together, set_up
+
+PACKAGES = ("parallel_et", "numpy", "scipy", "numba", "mpi4py", "h5py")
+
+
+class History:
+    """Collects on the root what a result stores of every iteration."""
+
+    def __init__(self, snapshots: int) -> None:
+        self.every = snapshots
+        self.values: dict[str, list[float]] = defaultdict(list)
+        self.snapshots: dict[str, list[Any]] = defaultdict(list)
+
+    def add(self, at: Position, knobs: Knobs, info: Info) -> None:
+        """One more iteration."""
+        row = {
+            "free_energy": info.free_energy,
+            "temperature": knobs.temperature,
+            "points_used": info.points_used,
+            "unused_causes": info.unused.sum(),
+            **told(at.params),
+            **knobs.model,
+            **{f"seconds_{phase}": spent for phase, spent in info.seconds.items()},
+        }
+        for name, value in row.items():
+            self.values[name].append(float(value))
+        if self.every and at.iteration % self.every == 0:
+            self.snapshots["iteration"].append(at.iteration)
+            for name, value in at.params.items():
+                if value.ndim:
+                    self.snapshots[name].append(value)
+
+    def restore(self, result: Result) -> None:
+        """Begin with the iterations of an earlier result."""
+        self.values.update({name: list(map(float, values)) for name, values in result.history.items()})
+        self.snapshots.update({name: list(values) for name, values in result.snapshots.items()})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """One array a name; counts as integers."""
+        counts = ("points_used", "unused_causes")
+        return {name: np.array(v, np.int64 if name in counts else float) for name, v in self.values.items()}
+
+
+def told(params: Params) -> dict[str, float]:
+    """Of each parameter what fits in a line: a number itself, of a vector the mean and the range, of others nothing."""
+    lines: dict[str, float] = {}
+    for name, value in params.items():
+        if value.ndim == 0:
+            lines[name] = float(value)
+        elif value.ndim == 1:
+            lines |= {name: float(value.mean()), f"{name}_low": float(value.min()), f"{name}_high": float(value.max())}
+    return lines
+
+
+class Teller:
+    """Tells of every iteration of a run, on the root."""
+
+    def __init__(self, report: Reporter) -> None:
+        self.report, self.unused = report, 0
+
+    def __call__(self, params: Params, knobs: Knobs, info: Info) -> None:
+        done, unused, report = knobs.iteration + 1, int(info.unused.sum()), self.report
+        if unused > self.unused:
+            report.say(f"iteration {done}: {unused} of {len(info.unused)} causes are unused, their fields are kept")
+        self.unused = unused
+        means = "".join(f"  {name} {float(value.mean()):.4g}" for name, value in params.items() if value.ndim < 2)
+        report.step(
+            done,
+            f"iteration {done}/{report.steps}  T {knobs.temperature:.3g}  free energy {info.free_energy:.5g}  "
+            f"used {info.points_used}{means}",
+        )
+
+
+class Training:
+    """A run under way: where it stands, and what is known of every iteration so far."""
+
+    def __init__(
+        self, job: Job, problem: Problem, params: Params, ranks: Ranks, truth: dict[str, np.ndarray], fingerprint: str
+    ) -> None:
+        self.problem, self.ranks, self.truth = problem, ranks, truth
+        self.at = Position(0, params)
+        self.history = History(job.run.snapshots)
+        self.about: dict[str, Any] = {
+            "job": job.toml(),
+            "name": job.name,
+            "seed": job.run.seed,
+            "data fingerprint": fingerprint,
+            "N": problem.shard.points,
+            "D": problem.model.D,
+            "ranks": ranks.size,
+            "restarts": 0,
+            "seconds checkpoints": 0.0,
+            "mpi": library_version(),
+            "host": platform.node(),
+            "start": now(),
+            **{f"version {package}": installed(package) for package in PACKAGES},
+            "version python": platform.python_version(),
+            "commit": commit(),
+        }
+
+    def resume(self, earlier: Result | None) -> None:
+        """Go on from an earlier result, which the root has; all ranks call this together."""
+        place = (0, 0)
+        if earlier is not None:
+            self.history.restore(earlier)
+            self.about |= {name: earlier.about[name] for name in ("start", "restarts", "seconds checkpoints")}
+            self.about["restarts"] += 1
+            place = int(earlier.about["iteration"]), int(earlier.about["calm"])
+            self.at = Position(0, {name: earlier.params[name] for name in self.at.params})
+        iteration, calm = self.ranks.of_root(place)
+        self.at = Position(iteration, self.ranks.share(self.at.params), calm)
+
+    def run(
+        self,
+        watch: Callable[[Params, Knobs, Info], None] | None = None,
+        pause: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Train on; returns whether the end was reached.
+
+        Parameters
+        ----------
+        watch : called on the root after every iteration
+        pause : called on all ranks after every iteration, says on all whether to leave it at that for now
+        """
+
+        def after(at: Position, knobs: Knobs, info: Info) -> bool:
+            self.at = at
+            if self.ranks.is_root:
+                self.history.add(at, knobs, info)
+                if watch is not None:
+                    watch(at.params, knobs, info)
+            return pause is not None and pause()
+
+        self.at = train(self.problem, self.ranks, self.at, after)
+        return self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.problem.plan.ended(self.at.iteration, self.at.calm)
+
+    def result(self) -> Result:
+        """What has been learned so far: the parameters on every rank, the history on the root."""
+        about = {**self.about, "iteration": self.at.iteration, "calm": self.at.calm, "end": now()}
+        snapshots = {name: np.array(values) for name, values in self.history.snapshots.items()}
+        return Result(dict(self.at.params), self.history.arrays(), snapshots, self.truth, about)
+
+
+def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | None, watch: Any) -> Result:
+    """What ``parallel_et.fit`` does once its kernels are there."""
+    instead = None if data is None else {"source": "array:data"}
+    with threadpool_limits(1):
+        checked = ranks.from_root(lambda: read_job(job, instead=instead))
+        keeper = None if output is None else Keeper(RunDirectory(output), checked, ranks, say=warn)
+        if keeper is not None:
+            ranks.from_root(keeper.look)
+        with ranks.together():
+            array = None if data is None else ArrayRows(data)
+        source = array or open_together(checked, ranks)
+        problem, params, fingerprint = set_up(checked, source, ranks)
+        training = Training(checked, problem, params, ranks, source.truth(), fingerprint)
+        if keeper is None:
+            training.run(watch)
+        else:
+            with keeper.keeping(training):
+                if not keeper.finished:
+                    keeper.begin()
+                    keeper.run(watch)
+    return training.result()
+
+
+def warn(line: str) -> None:
+    """What a script is told: only what may be wrong."""
+    if line.startswith("warning: "):
+        warnings.warn(line.removeprefix("warning: "), stacklevel=2)
+
+
+def now() -> str:
+    """The time of day."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def installed(package: str) -> str:
+    """Version of a package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def commit() -> str:
+    """The commit of the source tree that runs, where there is one; read from its files, as a fork upsets some MPIs."""
+    git = Path(__file__).resolve().parent.parent / ".git"
+    try:
+        head = (git / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head
+        reference = head.removeprefix("ref: ")
+        if (git / reference).exists():
+            return (git / reference).read_text().strip()
+        packed = (git / "packed-refs").read_text().splitlines()
+        return next(line.split()[0] for line in packed if line.endswith(f" {reference}"))
+    except (OSError, StopIteration):
+        return "unknown"

@@ -1,0 +1,82 @@
+"""Expectation truncation: candidates by preselection, then all their combinations up to gamma causes (ET Alg. 1)."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from parallel_et.core.contract import Block, EStep, Kept, Scheme
+from parallel_et.core.options import SchemeOptions
+from parallel_et.core.posterior import Posterior
+from parallel_et.core.schema import MOST
+from parallel_et.core.states import Latents, Table
+
+MOST_GAMMA = 20
+MOST_STATES = 1 << MOST_GAMMA
+"""States a point: those of so many causes, in any combination."""
+
+
+class ETOptions(SchemeOptions):
+    """The keys of [inference] for et."""
+
+    scheme: str = Field("et", description="expectation truncation")
+    candidates: int = Field(ge=1, le=MOST, description="preselected causes a point, H'")
+    gamma: int = Field(ge=1, le=MOST_GAMMA, description="most causes active in a considered state")
+    singletons: bool = Field(False, description="also consider every cause alone, candidate or not")
+
+    def mistakes(self, latents: Latents) -> list[tuple[str, str, object]]:
+        wrong: list[tuple[str, str, object]] = []
+        if self.candidates > latents.atoms:
+            wrong.append(("candidates", f"at most model.causes = {latents.atoms}", self.candidates))
+        if self.gamma > self.candidates:
+            wrong.append(("gamma", f"at most inference.candidates = {self.candidates}", self.gamma))
+        elif (count := latents.states(self.candidates, self.gamma)) > MOST_STATES:
+            wrong.append(("gamma", f"at most {MOST_STATES} states a point", count))
+        return wrong
+
+
+class ExpectationTruncation(Scheme):
+    """q_n on K_n = the states of at most gamma of the H' candidates, optionally with all single causes."""
+
+    Options: ClassVar[type[SchemeOptions]] = ETOptions
+
+    def __init__(self, options: Any, latents: Latents) -> None:
+        self.candidates, self.most, self.singles = self.extent(options, latents)
+        self.table = Table.of(latents, self.candidates, self.most)
+        self.count = len(self.table)
+        self.words = f"{self.count} states a point" + " and every cause alone" * self.singles
+
+    def extent(self, options: ETOptions, latents: Latents) -> tuple[int, int, bool]:
+        """Candidates, most active causes, and whether single causes outside the candidates count."""
+        singles = options.singletons and options.candidates < latents.atoms
+        return options.candidates, latents.most_of(options.gamma), singles
+
+    def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
+        step.phase("select")
+        seen = step.model.observe(step.ready, block, self.singles)
+        candidates = self.select(step, seen, len(block))
+        step.phase("states")
+        return step.model.over_table(step.ready, seen, candidates, self.table, step.beta, self.singles), kept
+
+    def select(self, step: EStep, seen: Any, count: int) -> np.ndarray:
+        """The candidates of each point, (count, H')."""
+        atoms = step.model.latents.atoms
+        if self.candidates < atoms:
+            return step.model.select(step.ready, seen, self.candidates)
+        return np.tile(np.arange(atoms, dtype=np.int32), (count, 1))
+
+    def alone(self, step: EStep, block: Block) -> np.ndarray:
+        considered = np.zeros((len(block), step.model.latents.atoms), bool)
+        seen = step.model.observe(step.ready, block, self.singles)
+        np.put_along_axis(considered, self.select(step, seen, len(block)), True, 1)
+        return considered | self.singles
+
+    def raised(self, latents: Latents, most: int) -> "ExpectationTruncation | None":
+        """One more active cause and, as far as there are, one more candidate."""
+        candidates, gamma = min(self.candidates + 1, latents.atoms), self.most + 1
+        if gamma > latents.most_of(latents.atoms) or latents.states(candidates, gamma) > most:
+            return None
+        return ExpectationTruncation(ETOptions(candidates=candidates, gamma=gamma, singletons=self.singles), latents)
+
+
+SCHEME = ExpectationTruncation

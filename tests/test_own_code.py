@@ -1,0 +1,228 @@
+"""Models and schemes of one's own: from a file, from a package, from a script; and whose code is executed."""
+
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from launch import call, learned, train
+from problems import job_table
+
+from parallel_et import fit, load
+from parallel_et.errors import UserError
+from parallel_et.models import MODELS, PI, Model, Param, Sum
+from parallel_et.models.linca import LinCA
+from parallel_et.runs.job import check_job
+from parallel_et.schemes import SCHEMES
+from parallel_et.schemes.et import ExpectationTruncation
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+JOB = """
+[model]
+file = "own_model.py"
+causes = 10
+pi = 0.2
+[data]
+source = "bars"
+points = {points}
+value = 8.0
+noise = {{ kind = "poisson" }}
+[inference]
+candidates = 6
+gamma = 3
+[anneal]
+iterations = {iterations}
+temperature = [[0.1, 12.0], [0.8, 1.0]]
+noise.W = 0.05
+[run]
+checkpoint = {{ every = 5 }}
+"""
+BARS = {"source": "bars", "points": 40}
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    """What a test registers is forgotten after it."""
+    for registry in (MODELS, SCHEMES):
+        monkeypatch.setattr(registry, "_own", {})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    place = tmp_path_factory.mktemp("own")
+    shutil.copy(EXAMPLES / "own_model.py", place)
+    (place / "job.toml").write_text(JOB.format(points=500, iterations=30))
+    (place / "first.toml").write_text(JOB.format(points=500, iterations=30))
+    done = train(2, "job.toml", cwd=place)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def test_a_model_of_a_file_learns_the_bars_the_same_on_any_number_of_ranks(place):
+    done = call("train", "first.toml", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert learned(place / "runs/job/result.h5") == learned(place / "runs/first/result.h5")
+    assert int(done.stdout.partition(" causes found")[0].split()[-1]) >= 8 or "all 10 causes found" in done.stdout
+
+
+def test_it_is_resumed_only_with_the_same_file(place, tmp_path):
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "runs/job/result.h5").unlink()
+    for newest in sorted((tmp_path / "runs/job/checkpoints").glob("*.h5"))[1:]:
+        newest.unlink()
+    done = call("train", "job.toml", cwd=tmp_path)
+    assert "goes on from 0000" in done.stdout
+    assert learned(tmp_path / "runs/job/result.h5") == learned(place / "runs/job/result.h5")
+    (tmp_path / "own_model.py").write_text((tmp_path / "own_model.py").read_text() + "\n")
+    done = call("train", "job.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "holds a run of another job" in done.stderr
+    assert "model.sha256" in done.stderr
+
+
+READERS = {
+    "infer": ["runs/job", "job", "--output", "posterior.h5"],
+    "generate": ["runs/job", "--points", "50"],
+    "report": ["runs/job"],
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_reading_a_run_executes_only_what_is_named_or_trusted(place, tmp_path, name):
+    shutil.copytree(place, tmp_path, dirs_exist_ok=True)
+    for code in (tmp_path / "own_model.py", tmp_path / "runs/job/model.py"):
+        code.write_text(f'open("executed", "w")\n{code.read_text()}')
+    done = call(name, *READERS[name], cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "own_model.py: expected to be named again or trusted, as it is code, found neither" in done.stderr
+    for other in (["--trust"], ["--model", "own_model.py"]):  # these are not the same file any more
+        done = call(name, *READERS[name], *other, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert "expected the file with the digest" in done.stderr
+    assert not (tmp_path / "executed").exists()
+    shutil.copy(place / "runs/job/model.py", tmp_path / "runs/job/model.py")
+    done = call(name, *READERS[name], "--trust", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    shutil.copy(place / "own_model.py", tmp_path / "renamed.py")
+    fresh = [] if name == "report" else ["--fresh"]
+    done = call(name, *READERS[name], *fresh, "--model", "renamed.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert load(tmp_path / "runs/job").W.shape == (25, 10)
+
+
+def test_what_is_inferred_of_a_model_of_a_file_has_its_shapes(place):
+    done = call("infer", "runs/job", "job", "--trust", "--output", "shapes.h5", cwd=place)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(place / "shapes.h5") as file:
+        assert {name: item.shape for name, item in file.items()} == {
+            "evidence": (500,),
+            "candidates": (500, 6),
+            "means": (500, 10),
+            "map": (500, 10),
+            "map_gamma": (500,),
+            "reconstruction": (500, 25),
+        }
+        assert np.isfinite(file["reconstruction"][()]).all()
+
+
+def test_trials_of_a_model_of_a_file_count_and_go_on(place):
+    short = ("job.toml", "--set", "anneal.iterations=3", "--output", "trials.h5")
+    assert "0 of 2 trials" in call("trials", *short, "--count", 2, cwd=place).stdout
+    more = call("trials", *short, "--count", 3, cwd=place)
+    assert "2 of 3 trials are there already" in more.stdout, more.stderr
+
+
+FILES = {
+    "gone": (None, "m.py: expected a Python file, found No such file or directory"),
+    "no Python": ("class", "m.py:1: expected Python that runs, found SyntaxError: "),
+    "fails": ("import numpy\n1 / 0", "m.py:2: expected Python that runs, found ZeroDivisionError: division by zero"),
+    "no model": ("MODEL = 3", "m.py: expected MODEL = a subclass of Model, found 3"),
+    "leaves": ("raise SystemExit(0)", "m.py:1: expected Python that runs, found SystemExit: 0"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_no_model_is_told_in_one_line(name, tmp_path):
+    text, line = FILES[name]
+    if text is not None:
+        (tmp_path / "m.py").write_text(text)
+    (tmp_path / "job.toml").write_text(JOB.format(points=10, iterations=1).replace("own_model", "m"))
+    done = call("train", "job.toml", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith(line)
+
+
+def test_a_package_adds_models_and_schemes_by_entry_points(tmp_path, monkeypatch):
+    (tmp_path / "stranger.py").write_text(
+        "from parallel_et.models.linca import LinCA\nfrom parallel_et.schemes.et import ExpectationTruncation\n"
+        "class Strange(LinCA): pass\nclass Odd(ExpectationTruncation): pass\n"
+    )
+    about = tmp_path / "stranger-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[parallel_et.models]\nstrange = stranger:Strange\n[parallel_et.schemes]\nodd = stranger:Odd\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {"strange", "linca", "bsc"} <= set(MODELS.names())
+    inference = {"scheme": "odd", "candidates": 3, "gamma": 2}
+    result = fit({**job_table({"name": "strange", "causes": 4}, inference), "data": BARS})
+    plain = fit({**job_table({"name": "linca", "causes": 4}, {**inference, "scheme": "et"}), "data": BARS})
+    assert result.W.tobytes() == plain.W.tobytes()
+
+
+def test_a_script_registers_its_own():
+    class Mine(LinCA):
+        pass
+
+    MODELS.register("mine", Mine)
+    assert fit({**job_table({"name": "mine", "causes": 4}, {"scheme": "exact"}), "data": BARS}).W.shape == (25, 4)
+
+
+def test_a_pair_of_model_and_scheme_that_cannot_be_gets_one_line_that_says_which_can():
+    class Sweeping(ExpectationTruncation):
+        needs = ("sweep",)
+
+    class Drawing(LinCA):
+        def sweep(self):
+            pass
+
+    SCHEMES.register("sweeping", Sweeping)
+    MODELS.register("drawing", Drawing)
+    MODELS.register("without", type("Without", (Model,), {"params": LinCA.params}))
+    inference = {"candidates": 2, "gamma": 1, "scheme": "sweeping"}
+    with pytest.raises(UserError, match=r"^job: inference.scheme: expected et or exact for a model without sweep"):
+        check_job(job_table({"name": "linca", "causes": 4}, inference))
+    check_job(job_table({"name": "drawing", "causes": 4}, inference))
+    with pytest.raises(UserError, match="expected no scheme of this version for a model without mean or log_joint"):
+        check_job(job_table({"name": "without", "causes": 4}, {"candidates": 2, "gamma": 1}))
+
+
+BROKEN = {
+    "an unknown parameter": ("maximise", lambda *a: {"V": np.ones(3)}, "maximise: V: expected some of W, pi, found V"),
+    "another shape": (
+        "maximise",
+        lambda *a: {"W": np.ones((4, 9))},
+        r"maximise: W: expected the shape \(9, 4\)",
+    ),
+    "a sum too few": ("statistics", lambda *a: {"active": np.ones(4)}, "statistics: expected the sums shares, active"),
+    "no usage": ("sums", lambda *a: {"x": Sum(())}, r"sums: expected active \(H,\) or ss \(H, H\), or usage"),
+    "no number": ("mean", lambda model, params, s: np.full((*s.shape[:-1], 9), np.nan), "expected finite evidence"),
+    "an axis": ("params", {"W": Param("DK", "fields"), "pi": PI}, "params: W: expected the axes D or H, found K"),
+    "what is learned": ("learns", ("W", "p"), "learns: expected some of W, pi, found p"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_model_that_breaks_the_contract_is_told_in_one_line(name):
+    method, broken, line = BROKEN[name]
+    own = {}
+    exec(compile((EXAMPLES / "own_model.py").read_text(), "own_model.py", "exec"), own)
+    members = {method: broken}
+    if name == "no usage":
+        members |= {"statistics": lambda *a: {"x": 0.0}, "maximise": lambda *a: {}}
+    MODELS.register("broken", type("Broken", (own["MODEL"],), members))
+    job = {"model": {"name": "broken", "causes": 4}, "inference": {"scheme": "exact"}, "anneal": {"iterations": 2}}
+    with pytest.raises(UserError, match=line):
+        fit(job, np.random.default_rng(1).poisson(3.0, (40, 9)))
