@@ -12,7 +12,8 @@ from mpi4py import MPI
 from scipy.io import wavfile
 
 from parallel_et import fit
-from parallel_et.prepare.datasets import run_command
+from parallel_et.prepare.datasets import cut
+from parallel_et.prepare.sounds import Sounds
 from parallel_et.report.picture import draw_fields
 
 parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
@@ -39,7 +40,7 @@ if MPI.COMM_WORLD.rank == 0:
     Path(args.output).mkdir(parents=True, exist_ok=True)
     if not args.wave:
         wavfile.write(recording, 8000, chirps(np.random.default_rng(1)))
-run_command("sounds", recording, "--scale", 5, "--count", args.points, "--output", segments, "--fresh")
+cut(Sounds([recording], segments, count=args.points, scale=5.0, fresh=True))
 
 job = {
     "model": {"name": "linca", "causes": args.causes, "sigma": 0.5, "pi": 2 / args.causes},

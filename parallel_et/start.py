@@ -2,7 +2,9 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from typing import NoReturn
 
 from parallel_et.control.listening import listen
@@ -26,4 +28,9 @@ def start(name: str, argv: Sequence[str] | None = None) -> NoReturn:
     except ImportError as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)  # at once: MPI would wait for the other ranks
-    run_command(name, argv)
+    run_command(partial(command, name), argv)
+
+
+def command(name: str) -> Callable[..., int]:
+    """What a command does."""
+    return import_module(f"parallel_et.commands.{name}").main

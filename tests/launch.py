@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import h5py
 
 from parallel_et.control.listening import signals_restored
 from parallel_et.parallel.ranks import run_command
+from parallel_et.start import command as command_of
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 CLEAN = {
@@ -44,7 +46,7 @@ def call(name: str, *args: object, cwd: Path | str = "."):
     out, err, words = StringIO(), StringIO(), [*map(str, args)]
     try:
         with chdir(cwd), redirect_stdout(out), redirect_stderr(err), signals_restored():
-            run_command(name, words)
+            run_command(partial(command_of, name), words)
     except SystemExit as end:
         return subprocess.CompletedProcess([name, *words], end.code or 0, out.getvalue(), err.getvalue())
 

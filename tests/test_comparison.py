@@ -16,7 +16,7 @@ from parallel_et.data.base import ArrayRows
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs import comparison
-from parallel_et.runs.comparison import LOSSES, classical_nmf, compare, reconstruction_error, some_points
+from parallel_et.runs.comparison import LOSSES, classical_nmf, compare_with_nmf, reconstruction_error, some_points
 from parallel_et.runs.job import check_job
 
 MODELS = ["linca", "nmf", "mca"]
@@ -75,7 +75,7 @@ def test_of_more_points_than_there_is_room_for_some_are_taken_and_that_is_said(m
     Y = some_points(source)
     np.testing.assert_array_equal(Y, np.concatenate([source.table[:256], source.table[-256:]]))
     said = []
-    found = compare(Ranks(), params, job, source, 1, say=said.append)
+    found = compare_with_nmf(Ranks(), params, job, source, 1, say=said.append)
     assert found.classical.points == 512
     assert said[0] == f"nmf: reconstruction error {found.error:.6g}, of 2000 points"
     assert said[1] == "classical NMF: as many points as fit in 0 MiB, 512 of 2000"
@@ -112,14 +112,14 @@ def test_negative_values_are_refused_in_one_line():
     params, job, source = problem("nmf", 40)
     source.table[3, 4] = -0.5
     with pytest.raises(UserError, match=r"^classical NMF: expected no values below zero, found -0.5$"):
-        compare(Ranks(), params, job, source, 1)
+        compare_with_nmf(Ranks(), params, job, source, 1)
 
 
 def test_without_scikit_learn_one_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.decomposition", None)  # what Python does with a module that is not there
     params, job, source = problem("nmf", 40)
     with pytest.raises(UserError, match=r"^classical NMF: expected scikit-learn, found none \(.*; pip install scikit"):
-        compare(Ranks(), params, job, source, 1)
+        compare_with_nmf(Ranks(), params, job, source, 1)
 
 
 def test_the_help_shows_an_example(capsys):
@@ -134,10 +134,10 @@ def test_the_help_shows_an_example(capsys):
 def test_all_ranks_have_both_errors_to_the_same_bits_on_any_number(points):
     ranks = Ranks()
     params, job, source = problem("mca", points)
-    found = compare(ranks, params, job, source, 1)
-    alone = ranks.on_root_alone(lambda root: compare(root, params, job, source, 1))
+    found = compare_with_nmf(ranks, params, job, source, 1)
+    alone = ranks.on_root_alone(lambda root: compare_with_nmf(root, params, job, source, 1))
     assert (found.error, found.classical.errors) == (alone.error, alone.classical.errors)
     assert found.excess == found.error / found.classical.error - 1
     source.table[1, 2] = -1.0
     with pytest.raises(UserError, match="expected no values below zero, found -1"):
-        compare(ranks, params, job, source, 1)
+        compare_with_nmf(ranks, params, job, source, 1)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from launch import call, launch
 
-from parallel_et import fit, process
+from parallel_et import fit
 from parallel_et.commands.infer import PIECE
+from parallel_et.control import process
 from parallel_et.errors import UserError
 
 CODE = """

@@ -88,7 +88,7 @@ def test_a_signal_while_packages_are_loaded_stops_it_before_it_begins(place, mod
 def test_a_signal_while_data_are_read_stops_training_before_its_first_iteration(place):
     code = """
 import os, time
-import parallel_et.commands.train as module
+import parallel_et.runs.training as module
 made = module.set_up
 def set_up(*args):
     open("here", "w").close()

@@ -14,11 +14,12 @@ import pytest
 from launch import call, ended, launch, paused, ranks_of, start, wait_for
 from sealing import change, put
 
-from parallel_et.commands.trials import main, wilson
+from parallel_et.commands.trials import main
 from parallel_et.io.sealed import write_sealed
 from parallel_et.io.whole import hdf5_image
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.job import read_job
+from parallel_et.runs.repeat import wilson
 from parallel_et.runs.trials import read_trials
 
 JOBS = Path(__file__).parent.parent / "jobs" / "et-2010"

@@ -26,7 +26,9 @@ LARGE = 1 << 24
 """Bytes of a message that shows the bandwidth."""
 
 
-def compare(workload: Workload, points: int, ranks: Ranks, seconds: float, threads: int) -> dict[str, Any]:
+def measure_beside_product(
+    workload: Workload, points: int, ranks: Ranks, seconds: float, threads: int
+) -> dict[str, Any]:
     """Measure a workload on one rank, and on several also with the same work for all and the same for each."""
     if ranks.size == 1:
         return measure(workload, points, ranks, seconds, threads)

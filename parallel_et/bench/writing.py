@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.io.output import WAYS, Output, Table, read_rows
+from parallel_et.io.output import WAYS, Table, open_output, read_rows
 from parallel_et.io.tables import new_file, place_for
 from parallel_et.io.ways import has_mpio
 from parallel_et.io.whole import make_durable
@@ -38,7 +38,7 @@ def measure_io(ranks: Ranks, megabytes: float, folder: Path) -> list[dict[str, A
                 if way == "gather":
                     gather(path, shards, rows, ranks)
                 else:
-                    with Output(path, {"rows": Table((points, COLUMNS), np.float64)}, ranks, way=way) as out:
+                    with open_output(path, {"rows": Table((points, COLUMNS), np.float64)}, ranks, way=way) as out:
                         out.write(mine.first, {"rows": rows})
                 found.append(ranks.max(perf_counter() - begun))
                 assert np.array_equal(read_rows(path, "rows", next_one.first, next_one.last), content(next_one)), way

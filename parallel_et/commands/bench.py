@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from parallel_et.bench.measure import FAR, compare, measure_network, predict
+from parallel_et.bench.measure import FAR, measure_beside_product, measure_network, predict
 from parallel_et.bench.streaming import compare_streaming, stream_table
 from parallel_et.bench.workloads import WORKLOADS
 from parallel_et.bench.writing import measure_io
@@ -73,7 +73,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         if args.temperature is not None:
             workload = replace(workload, temperature=args.temperature)
         points = max(64, round(workload.points * args.scale))
-        rows.append(compare(workload, points, ranks, args.seconds, args.threads))
+        rows.append(measure_beside_product(workload, points, ranks, args.seconds, args.threads))
         if ranks.is_root and not args.json:
             print(table(rows[-1], args.profile, title=len(rows) == 1), flush=True)
     if args.model_scaling:

@@ -3,15 +3,15 @@
 import argparse
 from collections.abc import Sequence
 
-from parallel_et.commands import Parser
-from parallel_et.commands.infer import trained
+from parallel_et.commands import Parser, trusted_run
 from parallel_et.control.progress import Reporter
 from parallel_et.data.stream import rows_of
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
 from parallel_et.report.study import open_data
-from parallel_et.runs.comparison import LOSSES, STARTS, compare
+from parallel_et.runs.comparison import LOSSES, STARTS, compare_with_nmf
+from parallel_et.runs.reading import read_together
 from parallel_et.runs.setup import fingerprint, size_up, survey
 
 
@@ -44,15 +44,16 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
     report = Reporter(ranks.is_root, False)
-    job, params, run = trained(args, ranks, report)
+    run = read_together(ranks, *trusted_run(args), report.say)
+    job = run.job
     ranks.limit_threads(job.run.threads)
     with ranks.together():
-        source = open_data(job, int(run["N"]), int(run["D"]))
+        source = open_data(run)
         shard = Shard.of(source.points, size_up(job, source)[2], ranks.rank, ranks.size)
         seen = survey(rows_of(source, shard, job.data.memory, job.run.threads), shard, source)
-    if fingerprint(seen, ranks) != run["data fingerprint"]:
+    if fingerprint(seen, ranks) != run.about["data fingerprint"]:
         raise UserError(f"{source.name}: expected the data that the run was trained on, found others of the same size")
-    found = compare(ranks, params, job, source, args.starts, args.seed, report.say, args.loss)
+    found = compare_with_nmf(ranks, run.params, job, source, args.starts, args.seed, report.say, args.loss)
     classical = found.classical
     rest = args.starts - classical.settled
     report.say(

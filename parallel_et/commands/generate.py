@@ -2,24 +2,22 @@
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from parallel_et.commands import STOPPED, Parser
-from parallel_et.commands.infer import digest_of, open_output, pieces, trained
+from parallel_et.commands import Parser, trusted_run
 from parallel_et.control.progress import Reporter
-from parallel_et.control.stopping import Stopping
+from parallel_et.core.contract import Params
 from parallel_et.data.base import GROUP
 from parallel_et.data.model import Drawn
 from parallel_et.errors import UserError
-from parallel_et.io.lock import Lock
-from parallel_et.io.output import Output, Table
+from parallel_et.io.output import Table
+from parallel_et.io.sweep import Sweep, count_rows
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.prepare.cutting import StoppedError, Sweep
 from parallel_et.runs.job import Job
-from parallel_et.runs.setup import model_of, open_source
+from parallel_et.runs.reading import StoredRun, digest_of, read_together
+from parallel_et.runs.setup import open_source
 from parallel_et.runs.training import installed
 
 PIECE = 1 << 25
@@ -41,10 +39,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", metavar="NUMBER", type=int, default=1, help=seed)
     sigma = "standard deviation of the noise, by default that of the run; 0 for none"
     parser.add_argument("--sigma", metavar="X", type=float, help=sigma)
-    parser.add_argument("--fresh", action="store_true", help="start over, also if FILE is there")
-    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    parser.add_running()
     parser.add_trust()
-    parser.add_max_time()
     args = parser.parse_args(argv)
     for option, good, expected in (
         ("points", 0 < args.points < 2**48, "a positive number"),
@@ -59,27 +55,16 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
-    report = Reporter(ranks.is_root, args.quiet)
-    sweep = Sweep(ranks, report, Stopping(args.max_time))
-    ranks.limit_threads()
-    job, params, run = trained(args, ranks, report)
+    sweep = Sweep(ranks, args.output, args.fresh, args.quiet, args.max_time)
+    run = read_together(ranks, *trusted_run(args), sweep.report.say)
+    params = run.params
     if args.sigma is not None:
         if "sigma" not in params:
-            raise UserError(f"--sigma: expected a model with this parameter, found {job.model.name}")
+            raise UserError(f"--sigma: expected a model with this parameter, found {run.job.model.name}")
         params = {**params, "sigma": np.array(args.sigma)}
-    source = Drawn(model_of(job, int(run["D"]))[0], params, args.points, args.seed, "generate")
-    source.shape = ranks.from_root(lambda: shape_of(job, source.dims, report))
-    lock = Lock(Path(f"{args.output}.lock"), args.output, report.say)
-    ranks.from_root(lock.take)
-    try:
-        generate(args, source, sweep, about(args, job, source, run))
-    except StoppedError as early:
-        report.say(f"{early}; the same command{' without --fresh' if args.fresh else ''} goes on")
-        return STOPPED
-    finally:
-        lock.release()
-    report.say(f"result: {args.output}:/points")
-    return 0
+    source = Drawn(run.model, params, args.points, args.seed, "generate")
+    source.shape = ranks.from_root(lambda: shape_of(run.job, source.dims, sweep.report))
+    return sweep.run(lambda: generate(sweep, source, about(args, run, params)))
 
 
 def shape_of(job: Job, dims: int, report: Reporter) -> tuple[int, ...]:
@@ -97,44 +82,40 @@ def shape_of(job: Job, dims: int, report: Reporter) -> tuple[int, ...]:
     return (dims,)
 
 
-def about(args: argparse.Namespace, job: Job, source: Drawn, run: dict[str, Any]) -> dict[str, Any]:
+def about(args: argparse.Namespace, run: StoredRun, params: Params) -> dict[str, Any]:
     """What the points are of; an output that was interrupted goes on if it is the same."""
     return {
         "drawn from": args.run,
-        "iteration": int(run["iteration"]),
-        "model": job.model.name,
-        **{name: float(value) for name, value in source.params.items() if value.ndim == 0},
+        "iteration": int(run.about["iteration"]),
+        "model": run.job.model.name,
+        **{name: float(value) for name, value in params.items() if value.ndim == 0},
         "seed": args.seed,
-        "params sha256": digest_of(source.params),
-        "job": job.toml(),
+        "params sha256": digest_of(params),
+        "job": run.job.toml(),
         "version parallel_et": installed("parallel_et"),
     }
 
 
-def generate(args: argparse.Namespace, source: Drawn, sweep: Sweep, what: dict[str, Any]) -> None:
-    """Draw and write the points that are not yet written; all ranks call this together."""
-    ranks, report, N, H = sweep.ranks, sweep.report, source.points, source.model.latents.atoms
+def generate(sweep: Sweep, source: Drawn, what: dict[str, Any]) -> str:
+    """Draw and write the points that are not yet written; returns where in the file they are."""
+    ranks, N, H = sweep.ranks, source.points, source.model.latents.atoms
     tables = {"points": Table((N, *source.shape), np.float32), "states": Table((N, H), np.uint8)}
     arrays = {f"params/{name}": value for name, value in source.truth().items()}
-    with open_output(Path(args.output), tables, ranks, what, args.fresh, arrays) as output:
-        there = sum(last - first for first, last in output.written)
-        report.say(
+    row = sum(table.row_bytes for table in tables.values())
+    groups = max(1, min(PIECE // row, N // (4 * ranks.size)) // GROUP)  # at least a few pieces for each rank
+
+    def make(first: int, last: int) -> dict[str, np.ndarray]:
+        rows = {name: np.empty((last - first, *table.shape[1:]), table.dtype) for name, table in tables.items()}
+        for place, points, states in source.drawn(first, last):
+            rows["points"][place] = points.reshape(len(points), *source.shape)
+            rows["states"][place] = states
+        return rows
+
+    with sweep.open(tables, what, arrays) as output:
+        there = count_rows(output.written)
+        sweep.report.say(
             f"{N} points of {source.dims} dimensions by {H} causes, on {ranks.size} rank"
             f"{'s' if ranks.size > 1 else ''}" + (f"; {there} are there already" if there else "")
         )
-        row = sum(table.row_bytes for table in tables.values())
-        groups = max(1, min(PIECE // row, N // (4 * ranks.size)) // GROUP)  # at least a few pieces for each rank
-        todo = list(pieces(N, groups * GROUP, output.written))
-        sweep.over(todo, N, "points", "written", lambda first, last: one_piece(source, first, last, output))
-
-
-def one_piece(source: Drawn, first: int, last: int, output: Output) -> None:
-    """Draw and write some rows."""
-    rows = {name: np.empty((last - first, *t.shape[1:]), t.dtype) for name, t in output.tables.items()}
-    for place, points, states in source.drawn(first, last):
-        rows["points"][place] = points.reshape(len(points), *source.shape)
-        rows["states"][place] = states
-    try:
-        output.write(first, rows)
-    except OSError as error:
-        raise UserError(f"{output.path}: expected room to write, found {error.strerror}") from None
+        sweep.fill(output, (GROUP, groups * GROUP), make)
+    return ":/points"

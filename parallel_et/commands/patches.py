@@ -1,30 +1,15 @@
 """``python -m parallel_et.patches IMAGES…``: from images to a file of patches, written by all ranks."""
 
-import argparse
 from collections.abc import Sequence
 
-import numpy as np
-
 from parallel_et.commands import Parser
-from parallel_et.commands.cutter import (
-    SINGLE,
-    add_common,
-    add_running,
-    command_of,
-    cut,
-    look_at,
-    refuse_bad,
-    refuse_taken,
-    run,
-)
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.prepare.album import Album, Places
-from parallel_et.prepare.cutting import Sweep
-from parallel_et.prepare.images import ENDINGS, find_images
-from parallel_et.prepare.steps import WHITEN_F0, Steps
+from parallel_et.prepare.images import ENDINGS
+from parallel_et.prepare.patches import Patches
+from parallel_et.prepare.steps import WHITEN_F0
 
 
-def arguments(argv: Sequence[str]) -> argparse.Namespace:
+def arguments(argv: Sequence[str]) -> Patches:
     """The command line."""
     parser = Parser(
         "patches",
@@ -41,7 +26,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     which.add_argument("--count", metavar="N", type=int, help="patches at random places, all places equally likely")
     which.add_argument("--all", action="store_true", help="the patches at all places, overlapping")
     parser.add_argument("--stride", metavar="PIXELS", type=int, help="with --all: from one place to the next; 1")
-    add_common(parser, "a file that is no image, or one smaller than a patch")
+    parser.add_cutting("a file that is no image, or one smaller than a patch")
     steps = parser.add_argument_group("steps on whole images")
     clamp = "set the brightest PERCENT of an image's pixels to the value at that percentile"
     steps.add_argument("--clamp", metavar="PERCENT", type=float, help=clamp)
@@ -56,43 +41,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     steps.add_argument("--on-off", action="store_true", help="positive and negative parts as two channels")
     scale = "scale linearly so that the smallest and largest value of all patches become LOW and HIGH"
     steps.add_argument("--scale", metavar=("LOW", "HIGH"), nargs=2, type=float, help=scale)
-    add_running(parser)
-    args = parser.parse_args(argv)
-    check(args, parser)
-    return args
-
-
-def check(args: argparse.Namespace, parser: Parser) -> None:
-    """Refuse numbers that make no sense."""
-    low, high = args.scale or (0, 1)
-    narrow, wide = args.dog or (1, 2)
-    checks = (
-        ("size", args.size > 0, "a positive number"),
-        ("count", args.count is None or 0 < args.count < 2**48, "a positive number"),
-        ("stride", args.stride is None or (args.stride > 0 and args.all), "a positive number, with --all"),
-        ("seed", 0 <= args.seed < 2**63, "a number from 0 to 2^63 - 1"),
-        ("clamp", args.clamp is None or 0 < args.clamp < 100, "a percentage between 0 and 100"),
-        ("dog", 0 < narrow < 1e4 and 0 < wide < 1e4 and narrow != wide, "two different positive numbers below 10000"),
-        ("zca", args.zca is None or 0 < args.zca < np.inf, "a positive number"),
-        ("scale", -SINGLE <= low < high <= SINGLE, "a number and a larger one"),
-    )
-    refuse_bad(parser, args, checks)
+    parser.add_running()
+    return parser.options(argv, Patches)
 
 
 def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
-    args = ranks.from_root(lambda: arguments(argv))
-    return run(ranks, args, lambda sweep: patches(args, sweep))
-
-
-def patches(args: argparse.Namespace, sweep: Sweep) -> str:
-    """Look at the images, then cut, prepare and write the patches; returns the name of their table."""
-    pair = {name: value and tuple(value) for name, value in (("dog", args.dog), ("scale", args.scale))}
-    steps = Steps(args.clamp, pair["dog"], args.whiten, args.mean_free, args.zca, args.on_off, pair["scale"])
-    files = sweep.ranks.from_root(lambda: find_images(args.inputs))
-    sweep.ranks.from_root(lambda: refuse_taken(args))
-    album = Album(steps, (args.size, args.size), sweep.between)
-    look_at(args, sweep, album, files)
-    places = Places(album, args.count, args.stride or 1, args.seed)
-    cut(args, sweep, album, places, command_of("patches", args), f"of {args.size} x {args.size}")
-    return album.unit
+    return ranks.from_root(lambda: arguments(argv)).cut(ranks)

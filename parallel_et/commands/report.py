@@ -4,14 +4,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from parallel_et.commands import Parser
-from parallel_et.control.progress import Reporter
-from parallel_et.errors import UserError
-from parallel_et.io.whole import write_whole
+from parallel_et.commands import Parser, trusted_run
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.report.contents import compose
-from parallel_et.report.study import look_at
-from parallel_et.runs.directory import RunDirectory
+from parallel_et.report.contents import write_report
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -41,22 +36,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
     ranks.limit_threads()
-    ranks.on_root_alone(lambda root: write_report(args))
+    directory, files = trusted_run(args)
+    folder = Path(args.output or directory.path / "report")
+    ranks.on_root_alone(lambda root: write_report(directory, files, folder, args.shape, args.quiet))
     return 0
-
-
-def write_report(args: argparse.Namespace) -> None:
-    """Read the run and write the page and its pictures."""
-    report = Reporter(True, args.quiet)
-    folder = Path(args.output) if args.output else Path(args.run) / "report"
-    directory = RunDirectory(args.run)
-    files = directory.trusted(args.trust, args.model, args.scheme)
-    text, pictures = compose(look_at(directory, args.shape, report, files))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for picture in pictures:
-            write_whole(folder / picture.name, picture.png)
-        write_whole(folder / "report.html", text.encode())
-    except OSError as error:
-        raise UserError(f"{folder}: expected a folder to write to, found {error.strerror}") from None
-    report.say(f"report: {folder / 'report.html'}")

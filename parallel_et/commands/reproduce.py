@@ -13,7 +13,8 @@ import numpy as np
 from scipy.stats import fisher_exact
 
 import parallel_et
-from parallel_et.commands import STOPPED, Parser, report, train, trials
+from parallel_et.commands import STOPPED, Parser
+from parallel_et.commands.train import draw
 from parallel_et.control.progress import Reporter
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.data.files import FileRows
@@ -21,11 +22,14 @@ from parallel_et.errors import UserError
 from parallel_et.io.whole import write_whole
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import digits, grass, sound
-from parallel_et.runs.comparison import compare
+from parallel_et.report.contents import write_report
+from parallel_et.runs.comparison import compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.job import read_job
-from parallel_et.runs.result import Result, load
+from parallel_et.runs.reading import read_together
+from parallel_et.runs.repeat import TrialsOptions, run_trials
+from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together
+from parallel_et.runs.train import TrainOptions, train_job
 from parallel_et.runs.trials import Trial, read_trials
 
 JOBS = Path(*parallel_et.__path__) / "jobs"
@@ -89,7 +93,6 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     folder = Path(args.output or f"runs/{args.paper}")
     stopping = Stopping(args.max_time)  # for what is not done by a command that watches itself
     ranks.from_root(lambda: make_folder(folder))
-    limit = [] if args.max_time is None else ["--max-time", f"{args.max_time} s"]
     own = ranks.from_root(lambda: own_data(args.data))
     sources: dict[str, str] = {}
     for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):  # before hours of work
@@ -110,10 +113,11 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
             settings = [f"data.source={source}"]
             if experiment["data"] in own:  # all of it, however much it is
                 settings.append(f"data.points={ranks.from_root(partial(rows_of, source))}")
-            row = on_real_data(ranks, experiment, job, folder, settings, limit, say)
+            row = on_real_data(ranks, experiment, job, folder, settings, args.max_time, say)
         else:
             count = args.trials or experiment["trials"]
-            row = on_artificial_data(ranks, experiment, job, folder, table["seed"], count, limit)
+            seeds = range(table["seed"], table["seed"] + count)
+            row = on_artificial_data(ranks, experiment, job, folder, seeds, args.max_time)
         if row is None:
             return STOPPED
         rows.append(row)
@@ -181,15 +185,14 @@ def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
 
 
 def on_artificial_data(
-    ranks: Ranks, experiment: dict[str, Any], job: str, folder: Path, seed: int, count: int, limit: list[str]
+    ranks: Ranks, experiment: dict[str, Any], job: str, folder: Path, seeds: range, max_time: float | None
 ) -> Row | None:
     """Run trials, each with data of its own; None if stopped."""
     path = folder / f"{experiment['job']}.h5"
-    argv = [job, "--count", str(count), "--set", f"run.seed={seed}", "--output", str(path), *limit]
-    code = trials.main(ranks, argv)
-    if code == STOPPED:
+    options = TrialsOptions(job, [f"run.seed={seeds[0]}"], len(seeds), output=str(path), max_time=max_time)
+    if run_trials(ranks, options) == STOPPED:
         return None
-    return ranks.from_root(lambda: judge(experiment, read_trials(path)[1], range(seed, seed + count)))
+    return ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))
 
 
 def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> Row:
@@ -225,33 +228,38 @@ def on_real_data(
     job: str,
     folder: Path,
     settings: list[str],
-    limit: list[str],
+    max_time: float | None,
     say: Callable[[str], None],
 ) -> Row | None:
     """One run and its report; None if stopped."""
     run = folder / experiment["job"]
-    code = train.main(ranks, [job, *(f"--set={key}" for key in settings), "--output", str(run), *limit])
+    code = train_job(ranks, TrainOptions(job, settings, str(run), max_time=max_time), draw)
     if code == STOPPED:
         return None
     if code:
         raise UserError(f"{run}: expected the run to reach its end, found exit code {code}")
-    report.main(ranks, [str(run)])
-    result = ranks.from_root(lambda: load(RunDirectory(run).result))
-    here = fields(result)
+    directory = RunDirectory(str(run))
+    ranks.on_root_alone(lambda root: write_report(directory, {}, run / "report"))
+    learned = read_together(ranks, directory, {})
+    here, seconds = ranks.from_root(lambda: (fields_in_words(learned.result), seconds_of(learned.result)))
     verdict = "see report"
     if experiment["data"] == "digits":
-        checked = ranks.from_root(lambda: read_job(job, settings))
+        source = open_together(learned.job, ranks)
         squares, divergence = (
-            compare(ranks, result.params, checked, open_together(checked, ranks), say=say, loss=loss).excess
+            compare_with_nmf(ranks, learned.params, learned.job, source, say=say, loss=loss).excess
             for loss in ("squares", "divergence")
         )
         here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
         verdict = "met" if squares < experiment["below"] else "worse"
-    seconds = sum(float(values.sum()) for name, values in result.history.items() if name.startswith("seconds_"))
     return Row(experiment["job"], experiment["published"]["text"], here, verdict, 1, seconds)
 
 
-def fields(result: Result) -> str:
+def seconds_of(result: Result) -> float:
+    """How long a run has taken."""
+    return sum(float(values.sum()) for name, values in result.history.items() if name.startswith("seconds_"))
+
+
+def fields_in_words(result: Result) -> str:
     """What became of the fields, in a few words."""
     unused = int(result.history["unused_causes"][-1])
     return f"{result.W.shape[1]} fields" + (f", {unused} unused" if unused else "")

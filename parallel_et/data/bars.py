@@ -15,7 +15,7 @@ BRIGHTEST = 1e15
 """Largest mean of a Poisson count."""
 
 
-class Noise(Section):
+class BarsNoise(Section):
     """What is added to the pixels: nothing, Gaussian noise of width sigma, or Poisson counts of the clean pixels."""
 
     kind: Literal["none", "gauss", "poisson"] = Field("gauss", description="kind of the noise")
@@ -35,7 +35,7 @@ class BarsOptions(DataOptions):
     probability: Numbers = Field(0.2, description="probability that a bar appears, one or one a bar")
     overlap: Literal["sum", "max"] = Field("sum", description="what pixels in two bars show")
     at_least: int = Field(0, ge=0, le=MOST_BARS, description="patterns with fewer bars than this are drawn anew")
-    noise: Noise = Noise()
+    noise: BarsNoise = BarsNoise()
     seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
 
     @property
@@ -68,7 +68,7 @@ class BarsOptions(DataOptions):
         return wrong
 
 
-def fields(options: BarsOptions) -> np.ndarray:
+def bar_fields(options: BarsOptions) -> np.ndarray:
     """All bars as (b, D): the horizontal ones, then the vertical, the negative ones spread evenly among them."""
     grid = options.grid
     length = options.length or grid
@@ -111,7 +111,7 @@ class Bars(Generated):
     @cached_property
     def fields(self) -> np.ndarray:
         """The bars, (b, D)."""
-        return fields(self.options)
+        return bar_fields(self.options)
 
     def truth(self) -> dict[str, np.ndarray]:
         o = self.options

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from parallel_et.io.tables import Rows, merged
+from parallel_et.io.tables import Span, merged
 
 
 class Journal:
@@ -16,7 +16,7 @@ class Journal:
         self.folder = folder
         self._file: int | None = None
 
-    def read(self) -> tuple[list[Rows], int]:
+    def read(self) -> tuple[list[Span], int]:
         """All rows that are safe, and a number for the next run. A line that was torn off counts for nothing."""
         rows, run = [], 0
         for path in self.folder.glob("*.rows"):
@@ -30,7 +30,7 @@ class Journal:
         """The file of this run and rank; it appears with its first line."""
         self._path = self.folder / f"{run}-{rank}.rows"
 
-    def add(self, rows: Sequence[Rows]) -> None:
+    def add(self, rows: Sequence[Span]) -> None:
         """Note rows, which must be safe already."""
         if self._file is None:
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)

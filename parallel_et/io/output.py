@@ -12,13 +12,13 @@ import numpy as np
 
 from parallel_et.errors import UserError
 from parallel_et.io.journal import Journal
-from parallel_et.io.tables import Rows, Table, check_same, create, merged, place_for, read_rows
+from parallel_et.io.tables import Span, Table, check_same, create, merged, place_for, read_rows
 from parallel_et.io.ways import WAYS, Direct, Mpio, Virtual, Writer, best_way, has_mpio
 from parallel_et.io.whole import make_durable
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shared_file import Farewell, keep
 
-__all__ = ["WAYS", "Output", "Table", "best_way", "discard", "read_rows"]
+__all__ = ["WAYS", "Output", "Table", "best_way", "discard", "open_output", "read_rows"]
 
 SYNC = 5.0
 """Seconds between two flushes to the disk: about what a rank that is killed loses."""
@@ -34,19 +34,34 @@ def discard(path: Path) -> None:
         shutil.rmtree(path.with_name(path.name + end), ignore_errors=True)
 
 
+def open_output(
+    path: Path,
+    tables: Mapping[str, Table],
+    ranks: Ranks,
+    about: Mapping[str, Any] = {},
+    way: str | None = None,
+    arrays: Mapping[str, np.ndarray] = {},
+) -> "Output":
+    """The output to a file, or what there is of it; all ranks call this together.
+
+    Parameters
+    ----------
+    tables : name -> table; all with the same number of rows
+    about : root attributes
+    way : one of ``WAYS``, by default the best; a part that is continued keeps its own
+    arrays : datasets of their own besides the tables, the same on all ranks
+    """
+    output = Output(path, tables, ranks, about, arrays)
+    output._open(way)
+    return output
+
+
 class Output:
     """Tables of which each rank writes the rows it has, in one HDF5 file that is there as a whole or not at all.
 
     Until then it is ``<path>.part``, with ``<path>.part.journal`` that says which rows are safe. The way virtual keeps
     the rows in ``<path>.parts``, which belongs to the file also when it is whole. As a context manager it closes on
     success and abandons on an exception.
-
-    Parameters
-    ----------
-    tables : name -> table; all with the same number of rows
-    about : root attributes
-    arrays : datasets of their own besides the tables, the same on all ranks
-    way : one of ``WAYS``, by default the best; a part that is continued keeps its own
 
     Attributes
     ----------
@@ -59,9 +74,8 @@ class Output:
         path: Path,
         tables: Mapping[str, Table],
         ranks: Ranks,
-        about: Mapping[str, Any] = {},
-        way: str | None = None,
-        arrays: Mapping[str, np.ndarray] = {},
+        about: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
     ) -> None:
         self.path, self.tables, self.about, self.arrays = Path(path), dict(tables), dict(about), dict(arrays)
         (self.rows,) = {table.shape[0] for table in tables.values()}
@@ -70,6 +84,12 @@ class Output:
             self.path.with_name(self.path.name + end) for end in (".part", ".part.new", ".parts", ".part.journal")
         )
         self._journal = Journal(journal)
+        self._pending: list[Span] = []
+        self._safe: list[Span] = []
+
+    def _open(self, way: str | None) -> None:
+        """Begin the part, or go on with the one that is there; collective."""
+        ranks = self._ranks
         if way not in (None, *WAYS):
             raise UserError(f"way: expected {', '.join(WAYS)}, found {way}")
         begun = ranks.from_root(self._way_of_part)
@@ -91,14 +111,12 @@ class Output:
                 else (Mpio if self.way == "mpio" else Direct)(self._part, self.tables, ranks)
             )
         self._farewell = Farewell(ranks)
-        self._pending: list[Rows] = []
-        self._safe: list[Rows] = []
         self._synced = time.monotonic()
-        self._open = True
+        self._is_open = True
 
     def write(self, first: int, arrays: Mapping[str, np.ndarray]) -> None:
         """Write rows [first, first + n) of all tables; any rank, any number of times, whatever the others do."""
-        if not self._open:
+        if not self._is_open:
             raise ValueError(f"{self.path}: expected an open output, found it closed")
         count = len(arrays[next(iter(self.tables))])
         for name, table in self.tables.items():
@@ -112,7 +130,7 @@ class Output:
 
     def close(self) -> None:
         """Make the output whole; collective. If another rank has given it up, an OSError says so on this one."""
-        if not self._open:
+        if not self._is_open:
             return
         gone = self._part_company(True)
         if gone is not None:
@@ -122,7 +140,7 @@ class Output:
 
     def abandon(self) -> None:
         """Leave the part to be continued later, with all that this rank has written, whatever the others do."""
-        if self._open:
+        if self._is_open:
             self._part_company(False)
 
     def __enter__(self) -> "Output":
@@ -165,7 +183,7 @@ class Output:
         self._new.replace(self._part)
         make_durable(self.path.parent)
 
-    def _earlier(self) -> tuple[list[Rows], int]:
+    def _earlier(self) -> tuple[list[Span], int]:
         """What earlier runs have written, and the number of this run."""
         rows, run = self._journal.read()
         if self.way == "virtual":
@@ -185,7 +203,7 @@ class Output:
 
     def _part_company(self, done: bool) -> int | None:
         """Flush, and close with the others; returns the lowest rank that gave up, if one did."""
-        self._open = False
+        self._is_open = False
         synced = False
         try:
             self._sync()
@@ -199,7 +217,7 @@ class Output:
                 keep(self._writer)
         return gone
 
-    def _finish(self, rows: list[Rows]) -> None:
+    def _finish(self, rows: list[Span]) -> None:
         ranges = merged(rows)
         edges = [0, *(edge for pair in ranges for edge in pair), self.rows]
         missing = [f"{a} to {b - 1}" for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]

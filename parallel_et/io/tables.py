@@ -16,7 +16,7 @@ from parallel_et.io.files import dataset_of, open_hdf5
 from parallel_et.io.plain import place_of
 from parallel_et.io.storage import files_of
 
-Rows = tuple[int, int]
+Span = tuple[int, int]
 """A range of rows [first, last)."""
 SHAPE = {"libver": ("v108", "v110"), "alignment_threshold": 1 << 16, "alignment_interval": 1 << 12}
 """Of a file to write: a format without marks of an unfinished writer, large tables at the start of a page."""
@@ -39,9 +39,9 @@ class Table:
         return int(np.prod(self.shape[1:])) * np.dtype(self.dtype).itemsize
 
 
-def merged(rows: Sequence[Rows]) -> list[Rows]:
+def merged(rows: Sequence[Span]) -> list[Span]:
     """The same rows, sorted, in as few ranges as can be."""
-    ranges: list[Rows] = []
+    ranges: list[Span] = []
     for first, last in sorted(rows):
         if ranges and first <= ranges[-1][1]:
             ranges[-1] = (ranges[-1][0], max(last, ranges[-1][1]))
@@ -104,7 +104,7 @@ def create_virtual(
     path: Path,
     tables: Mapping[str, Table],
     about: Mapping[str, Any],
-    pieces: Sequence[tuple[str, Rows]],
+    pieces: Sequence[tuple[str, Span]],
     arrays: Mapping[str, np.ndarray] = {},
 ) -> None:
     """A file of the tables over others that hold them piece by piece, each named relative to its folder."""

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 
 from parallel_et.errors import UserError
-from parallel_et.io.tables import Rows, Table, create, create_virtual, offsets, place_for
+from parallel_et.io.tables import Span, Table, create, create_virtual, offsets, place_for
 from parallel_et.io.whole import make_durable
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shared_file import PIECE, SharedFile, plain_error
@@ -37,7 +37,7 @@ class Writer(Protocol):
     def close(self) -> None:
         """Close what is open; collective."""
 
-    def finish(self, path: Path, about: Mapping[str, Any], rows: Sequence[Rows]) -> None:
+    def finish(self, path: Path, about: Mapping[str, Any], rows: Sequence[Span]) -> None:
         """Give the whole of it, of which these rows were written by whomever, its name; on the root."""
 
 
@@ -65,7 +65,7 @@ class Direct:
         self._file.close()
         os.close(self._synced)
 
-    def finish(self, path: Path, about: Mapping[str, Any], rows: Sequence[Rows]) -> None:
+    def finish(self, path: Path, about: Mapping[str, Any], rows: Sequence[Span]) -> None:
         make_durable(self.part)
         self.part.replace(path)
 
@@ -103,13 +103,13 @@ class Virtual:
         self.folder, self.part, self.tables, self.rank, self.arrays = folder, part, tables, rank, arrays
 
     @staticmethod
-    def pieces(folder: Path) -> list[Rows]:
+    def pieces(folder: Path) -> list[Span]:
         """The rows of each piece that is there."""
         names = (re.fullmatch(r"(\d+)-(\d+)\.h5", path.name) for path in folder.glob("*.h5"))
         return sorted((int(name[1]), int(name[2])) for name in names if name)
 
     @staticmethod
-    def _name(rows: Rows) -> str:
+    def _name(rows: Span) -> str:
         return f"{rows[0]:012}-{rows[1]:012}.h5"
 
     def write(self, first: int, arrays: Mapping[str, np.ndarray]) -> None:
@@ -133,7 +133,7 @@ class Virtual:
     def close(self) -> None:
         """Nothing is open."""
 
-    def finish(self, path: Path, about: Mapping[str, Any], rows: Sequence[Rows]) -> None:
+    def finish(self, path: Path, about: Mapping[str, Any], rows: Sequence[Span]) -> None:
         make_durable(self.folder)
         beside = self.part.with_name(self.part.name + ".new")
         pieces = [(f"{self.folder.name}/{self._name(r)}", r) for r in sorted(set(rows))]

@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from types import ModuleType
 from typing import NoReturn, TypeVar, cast
 
 import numpy as np
@@ -169,17 +168,18 @@ class Ranks:
             error.add_note(EVERYBODY.format(self.size))
         return error
 
-    def import_in_turn(self, name: str) -> ModuleType:
-        """Import on the root, then on one rank a node, then on the rest: each finds what those before compiled.
+    def load_kernels(self) -> None:
+        """Load all kernels on the root, then on one rank a node, then on the rest: each finds what others compiled.
 
-        Where all kernels are compiled already, all ranks import at the same time.
+        Where all are compiled already, all ranks load them at the same time.
         """
-        cache = import_module("parallel_et.kernels.cache")
+        from parallel_et.kernels import cache  # takes its time to load
+
         for note in cache.notes() if self.is_root else ():
             print(f"note: {note}", file=sys.stderr, flush=True)
         if self.size == 1 or self.comm.allreduce(cache.complete(), MPI.LAND):
             cache.load_all()
-            return import_module(name)
+            return
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         turn = 0 if self.is_root else 1 if node.rank == 0 else 2
         node.Free()
@@ -187,7 +187,6 @@ class Ranks:
             if now == turn:
                 cache.load_all()
             self.meet_idly()
-        return import_module(name)
 
     def sum_on_node(self, *values: int) -> list[int]:
         """The sum of each of the values over the ranks that share this one's node."""
@@ -204,6 +203,10 @@ class Ranks:
         node.Free()
         each = f" of {threads} threads" if threads > 1 else ""
         return f"{here} ranks{each} share the {cores} cores of a node" if here * threads > cores else None
+
+
+Command = Callable[[Ranks, Sequence[str]], int]
+"""From the words of a command line to an exit code."""
 
 
 def split(ranks: Ranks, groups: int) -> tuple[Ranks, int]:
@@ -243,8 +246,8 @@ def mistake(error: BaseException, ranks: Ranks) -> str:
     return ""
 
 
-def run_command(name: str, argv: Sequence[str] | None = None) -> NoReturn:
-    """Run ``main(ranks, argv)`` of ``parallel_et.commands.<name>`` on all ranks and leave with its exit code.
+def run_command(load: Callable[[], Command], argv: Sequence[str] | None = None) -> NoReturn:
+    """Load a command, once the kernels are there, run it on all ranks and leave with its exit code.
 
     A UserError, which all ranks have by then, is printed by the root: exit code 2. So is a file or folder of which the
     system says that it cannot be used, if all ranks have heard so. Any other exception ends the whole job at once with
@@ -258,14 +261,15 @@ def run_command(name: str, argv: Sequence[str] | None = None) -> NoReturn:
         ranks.meet_in_time(start_limit())
         for word in argv:
             check_name(word)
-        command = ranks.import_in_turn(f"parallel_et.commands.{name}")
+        ranks.load_kernels()
+        command = load()
         ranks.meet_in_time(start_limit())
         if ranks.either(bool(heard())):
             code = STOPPED
             if ranks.is_root:
                 tell(NOT_BEGUN)
         else:
-            code = command.main(ranks, argv)
+            code = command(ranks, argv)
         ranks.meet()  # launchers may end those that stay long after the first has left
     except SystemExit:  # all ranks leave together, as after --help
         raise

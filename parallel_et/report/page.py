@@ -57,7 +57,7 @@ class Picture(NamedTuple):
         )
 
 
-class Section(NamedTuple):
+class Chapter(NamedTuple):
     """A heading and what stands under it, HTML."""
 
     heading: str
@@ -80,7 +80,7 @@ def table(rows: Mapping[str, object]) -> str:
     return f"<table>{''.join(lines)}</table>"
 
 
-def html(title: str, facts: Mapping[str, object], sections: Sequence[Section], foot: str) -> str:
+def html(title: str, facts: Mapping[str, object], sections: Sequence[Chapter], foot: str) -> str:
     """The whole page."""
     boxes = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(str(value))}</dd></div>" for key, value in facts.items())
     parts = "\n".join(f"<section><h2>{escape(s.heading)}</h2>\n{s.body}</section>" for s in sections)

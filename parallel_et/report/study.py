@@ -17,12 +17,12 @@ from parallel_et.errors import UserError
 from parallel_et.io.files import read_attributes
 from parallel_et.report.picture import Sound
 from parallel_et.report.quality import Course, course_of
-from parallel_et.runs.checked import job_of
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.inference import Inference
 from parallel_et.runs.job import Job
+from parallel_et.runs.reading import StoredRun, read_run
 from parallel_et.runs.result import Result
-from parallel_et.runs.setup import largest_of, model_of, open_source
+from parallel_et.runs.setup import largest_of, open_source
 
 HDF5 = (".h5", ".hdf5")
 """What the names of files end in that may say what their data are."""
@@ -115,18 +115,16 @@ def look_at(
     if directory.stored_job() is None:
         raise UserError(f"{directory.path}: expected the directory of a run, found no job.toml there")
     who = directory.at_work(report.say)  # before the rest is read, as it may end meanwhile
-    result, file = directory.latest()
-    job = job_of(result.about, file, files)
-    done, dims = int(result.about["iteration"]), int(result.about["D"])
-    report.say(f"{directory.path}: the parameters of {file}, after {done} iterations")
+    run = read_run(directory, files, report.say)
+    job, model, scheme, result, file = run
+    done, dims = int(run.about["iteration"]), model.D
     state = f"going on ({who})" if who else "stopped; the command that began it goes on"
     if file == directory.result.name:
         state = "finished" + (": the fields had settled" if done < job.anneal.iterations else "")
-    model, scheme = model_of(job, dims)
-    params, source, sample, trouble = result.params, None, None, ""
+    params, source, sample, trouble = run.params, None, None, ""
     try:
-        source = open_data(job, int(result.about["N"]), dims)
-        sample = infer(Inference(model, scheme, params, ("evidence", "means")), source, report)
+        source = open_data(run)
+        sample = sample_points(Inference(model, scheme, params, ("evidence", "means")), source, report)
         if younger(source, result.about["start"]):
             trouble = f"{source.name} was written after this run began; if it holds other data, all below is of these"
             report.say(f"warning: {trouble}")
@@ -142,8 +140,9 @@ def look_at(
     return Study(job, result, file, state, model, scheme, params, shown, not stated, sound, sample, trouble, quality)
 
 
-def open_data(job: Job, points: int, dims: int) -> Source:
+def open_data(run: StoredRun) -> Source:
     """The data of a run, as far as can be told without reading all of them."""
+    job, points, dims = run.job, int(run.about["N"]), run.model.D
     if job.data.source.startswith("array:"):
         raise UserError("data: expected a file or a generator, found an array that a script has passed")
     source = open_source(job)
@@ -186,7 +185,7 @@ def spread(points: int) -> Iterator[tuple[int, int]]:
         yield first, first + STRETCH
 
 
-def infer(inference: Inference, source: Source, report: Reporter) -> Sample:
+def sample_points(inference: Inference, source: Source, report: Reporter) -> Sample:
     """What the model makes of points spread evenly over the data."""
     stretches = list(spread(source.points))
     total = sum(last - first for first, last in stretches)

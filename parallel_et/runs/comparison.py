@@ -66,7 +66,7 @@ class Comparison:
         return self.error / self.classical.error - 1 if self.classical.error > 0 else np.inf
 
 
-def compare(
+def compare_with_nmf(
     ranks: Ranks,
     params: Params,
     job: Job,

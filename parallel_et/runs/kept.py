@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from parallel_et.errors import UserError
-from parallel_et.io.output import Output, Table, discard, read_rows
+from parallel_et.io.output import Table, discard, open_output, read_rows
 from parallel_et.kernels import fixed
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
@@ -24,7 +24,7 @@ def save_kept(checkpoint: Path, kept: Mapping[str, np.ndarray], shard: Shard, ra
     path = place_of(checkpoint)
     ranks.from_root(lambda: remove_kept(checkpoint))
     tables = {name: Table((shard.points, *array.shape[1:]), array.dtype) for name, array in kept.items()}
-    with Output(path, tables, ranks) as output:
+    with open_output(path, tables, ranks) as output:
         output.write(shard.first, kept)
     return digest(kept, shard, ranks)
 

@@ -31,4 +31,7 @@ def fit(
     Result : the parameters on every rank, the history on the root
     """
     ranks = Ranks(comm)
-    return ranks.import_in_turn("parallel_et.runs.training").fit(ranks, job, data, output, watch)
+    ranks.load_kernels()
+    from parallel_et.runs import training
+
+    return training.fit(ranks, job, data, output, watch)

@@ -62,7 +62,7 @@ class Stop(Section):
     iterations: int = Field(5, ge=1, le=MOST, description="in so many iterations in a row")
 
 
-class Noise(Section):
+class AnnealNoise(Section):
     """Standard deviation of the Gaussian noise that is added to a parameter after each M-step."""
 
 
@@ -78,7 +78,7 @@ class Anneal(Section):
 def keys_for(model: type[Model]) -> type[Anneal]:
     """The keys of [anneal] for a model."""
     spreads: Any = {name: (Spread, Field(0.0, description=f"of the noise on {name}")) for name in model.params}
-    noise = create_model("Noise", __base__=Noise, **spreads)
+    noise = create_model("Noise", __base__=AnnealNoise, **spreads)
     own: Any = {name: _own(knob) for name, knob in model.knobs.items()}
     return create_model("Anneal", __base__=Anneal, noise=(noise, noise()), **own)
 

@@ -16,7 +16,7 @@ from parallel_et.control.progress import Reporter
 from parallel_et.core.contract import Knobs, Params
 from parallel_et.core.em import Info, train
 from parallel_et.core.problem import Position, Problem
-from parallel_et.data.base import ArrayRows
+from parallel_et.data.base import ArrayRows, Source
 from parallel_et.parallel.ranks import Ranks, library_version
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import Job, read_job
@@ -99,9 +99,10 @@ class Training:
     """A run under way: where it stands, and what is known of every iteration so far."""
 
     def __init__(
-        self, job: Job, problem: Problem, params: Params, ranks: Ranks, truth: dict[str, np.ndarray], fingerprint: str
+        self, job: Job, source: Source, ranks: Ranks, problem: Problem, params: Params, fingerprint: str
     ) -> None:
-        self.problem, self.ranks, self.truth = problem, ranks, truth
+        self.source, self.ranks, self.problem = source, ranks, problem
+        self.truth = source.truth()
         self.at = Position(0, params)
         self.history = History(job.run.snapshots)
         self.about: dict[str, Any] = {
@@ -170,6 +171,12 @@ class Training:
         return Result(dict(self.at.params), self.history.arrays(), snapshots, self.truth, about)
 
 
+def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:
+    """A run before its first iteration, on the data of the job or on others; all ranks call this together."""
+    data = open_together(job, ranks) if source is None else source
+    return Training(job, data, ranks, *set_up(job, data, ranks))
+
+
 def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | None, watch: Any) -> Result:
     """What ``parallel_et.fit`` does once its kernels are there."""
     instead = None if data is None else {"source": "array:data"}
@@ -180,9 +187,7 @@ def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | Non
             ranks.from_root(keeper.look)
         with ranks.together():
             array = None if data is None else ArrayRows(data)
-        source = array or open_together(checked, ranks)
-        problem, params, fingerprint = set_up(checked, source, ranks)
-        training = Training(checked, problem, params, ranks, source.truth(), fingerprint)
+        training = begin(checked, ranks, array)
         if keeper is None:
             training.run(watch)
         else:
@@ -214,7 +219,7 @@ def installed(package: str) -> str:
 
 def commit() -> str:
     """The commit of the source tree that runs, where there is one; read from its files, as a fork upsets some MPIs."""
-    git = Path(__file__).resolve().parent.parent / ".git"
+    git = Path(__file__).resolve().parents[2] / ".git"
     try:
         head = (git / "HEAD").read_text().strip()
         if not head.startswith("ref: "):

@@ -3,7 +3,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from parallel_et.data.bars import Bars, BarsOptions, fields
+from parallel_et.data.bars import Bars, BarsOptions, bar_fields
 
 VARIANTS = {  # options, number of bars
     "standard": ({}, 10),
@@ -24,7 +24,7 @@ def source(points=400, seed=3, **options):
 def test_every_variant_has_its_number_of_different_bars(name):
     options, count = VARIANTS[name]
     assert BarsOptions(points=1, **options).mistakes() == []
-    bars = fields(BarsOptions(points=1, **options))
+    bars = bar_fields(BarsOptions(points=1, **options))
     assert len(np.unique(bars, axis=0)) == len(bars) == count == BarsOptions(points=1, **options).bars
     assert set(np.unique(np.abs(bars))) == {0.0, 10.0}
     assert (bars.min(1) < 0).sum() == round(options.get("negative", 0) * count)

@@ -142,7 +142,7 @@ def test_only_what_is_larger_than_the_memory_is_streamed():
 
 def test_a_process_ends_while_rows_are_being_read(tmp_path):
     np.save(tmp_path / "d.npy", TABLE)
-    code = "import sys; from parallel_et.data.stream import *; from parallel_et.io.files import FileRows"
+    code = "import sys; from parallel_et.data.stream import *; from parallel_et.data.files import FileRows"
     code += "; rows = Streamed(FileRows('d.npy'), Shard.of(1003, 16, 0, 1), 0); rows[slice(0, 16)]; sys.exit(7)"
     assert launch(None, "-c", code, cwd=tmp_path).returncode == 7
 

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 from spoil import spoil
 
-from parallel_et.io import files
+from parallel_et.data import files
 from parallel_et.io.apart import Apart
 
 from .npy import check

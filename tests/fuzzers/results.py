@@ -32,7 +32,7 @@ def case(rng: np.random.Generator, folder: Path) -> None:
 def check(result: Result) -> None:
     """What was accepted must be sound."""
     W, sigma, pi = (result.params[name] for name in ("W", "sigma", "pi"))
-    job, done = job_of(result.about, "result"), int(result.about["iteration"])
+    job, done = job_of(result.about, "result", {}), int(result.about["iteration"])
     assert W.shape == (result.about["D"], job.model.causes)
     assert np.isfinite(W).all()
     assert W.dtype == sigma.dtype == pi.dtype == np.float64

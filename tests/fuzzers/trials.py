@@ -1,6 +1,5 @@
 """Files of trials that are damaged, or hold what cannot be with a checksum that is right."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +7,15 @@ from sealing import change, disturb, small_result, spoil
 
 from parallel_et.io.sealed import write_sealed
 from parallel_et.io.whole import hdf5_image
-from parallel_et.runs.trials import Trial, read_trials
+from parallel_et.runs.trials import COLUMNS, Trial, read_trials
 
 
 def prepare(folder: Path) -> None:
     """A file of three trials."""
     result = small_result()
-    trials = [Trial(seed, 2, 1, 0.5, 1.5, 0.3, -7.0, 3, 0.1, result.W) for seed in (1, 2, 3)]
-    columns = {field.name: np.array([getattr(trial, field.name) for trial in trials]) for field in fields(Trial)}
+    trials = [Trial(seed, 2, 1, 0.5, -7.0, 3, 0.1, result.params) for seed in (1, 2, 3)]
+    columns = {name: np.array([getattr(trial, name) for trial in trials]) for name in COLUMNS}
+    columns |= {name: np.array([trial.params[name] for trial in trials]) for name in result.params}
     write_sealed(folder / "sound.h5", hdf5_image({"": columns}, {"job": result.about["job"], "name": "job"}))
 
 
@@ -28,9 +28,9 @@ def case(rng: np.random.Generator, folder: Path) -> None:
     _, trials = read_trials(path)
     assert not as_bytes or path.read_bytes() == content, "a damaged file is accepted"
     for trial in trials:
-        assert trial.W.ndim == 2
-        assert np.isfinite(trial.W).all()
+        assert trial.params["W"].ndim == 2
+        assert all(np.isfinite(value).all() for value in trial.params.values())
         assert trial.seed >= 0
         assert isinstance(trial.seed, int)
-        assert trial.sigma >= 0
-        assert 0 < trial.pi < 1
+        assert trial.params["sigma"] > 0
+        assert 0 < trial.params["pi"] < 1

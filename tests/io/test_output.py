@@ -15,7 +15,7 @@ from launch import CLEAN, PATIENCE, command, launch, ranks_of, wait_for
 
 from parallel_et.errors import UserError
 from parallel_et.io import output
-from parallel_et.io.output import Output, Table, best_way, read_rows
+from parallel_et.io.output import Table, best_way, open_output, read_rows
 from parallel_et.io.ways import has_mpio
 from parallel_et.parallel import shared_file
 from parallel_et.parallel.ranks import Ranks
@@ -79,7 +79,7 @@ SHARES = {
 @pytest.mark.parametrize("share", SHARES)
 def test_plain_h5py_reads_what_the_ranks_wrote(path, way, share):
     ranks = Ranks()
-    with Output(path, tables(), ranks, ABOUT, way) as out:
+    with open_output(path, tables(), ranks, ABOUT, way) as out:
         assert (out.way, out.written) == (way, [])
         for first, last in SHARES[share](ranks.rank, ranks.size):
             write(out, first, last)
@@ -91,7 +91,7 @@ def test_plain_h5py_reads_what_the_ranks_wrote(path, way, share):
 @pytest.mark.mpi
 @every_way
 def test_tables_without_rows_are_written(path, way):
-    with Output(path, tables(0), Ranks(), way=way) as out:
+    with open_output(path, tables(0), Ranks(), way=way) as out:
         write(out, 0, 0, rows=0)
     check(path, rows=0, about={})
 
@@ -101,7 +101,7 @@ def test_tables_without_rows_are_written(path, way):
 def test_arrays_of_other_order_and_dtype_are_converted(path, way):
     ranks = Ranks()
     values = np.arange(60.0).reshape(20, 3)
-    with Output(path, {"a": Table((20, 3), np.float64), "b": Table((20,), np.int32)}, ranks, way=way) as out:
+    with open_output(path, {"a": Table((20, 3), np.float64), "b": Table((20,), np.int32)}, ranks, way=way) as out:
         if ranks.is_root:
             out.write(0, {"a": np.asfortranarray(values)[:10], "b": np.arange(10, dtype=">i8")})
             out.write(10, {"a": np.repeat(values, 2, axis=1)[10:, ::2].astype(">f8"), "b": np.arange(20)[10:][::1]})
@@ -114,11 +114,11 @@ def test_arrays_of_other_order_and_dtype_are_converted(path, way):
 def test_tables_have_attributes_and_arrays_lie_beside_them(path, way):
     ranks, arrays = Ranks(), {"zca/matrix": np.arange(12.0).reshape(3, 4)}
     table = {"rows": Table((ranks.size, 2), np.float32, {"steps": "long " * 50_000})}
-    first = Output(path, table, ranks, ABOUT, way, arrays)
+    first = open_output(path, table, ranks, ABOUT, way, arrays)
     first.write(ranks.rank, {"rows": np.full((1, 2), ranks.rank)})
     first.abandon()
     ranks.meet()
-    with Output(path, table, ranks, ABOUT, way, arrays) as again:
+    with open_output(path, table, ranks, ABOUT, way, arrays) as again:
         again.write(ranks.rank, {"rows": np.full((1, 2), ranks.rank)})
     with h5py.File(path) as file:
         assert file["rows"].attrs["steps"] == "long " * 50_000
@@ -131,12 +131,12 @@ def test_tables_have_attributes_and_arrays_lie_beside_them(path, way):
 @every_way
 def test_an_abandoned_output_is_continued_by_the_way_it_was_begun(path, way):
     ranks = Ranks()
-    out = Output(path, tables(), ranks, ABOUT, way)
+    out = open_output(path, tables(), ranks, ABOUT, way)
     write(out, 10 * ranks.rank, 10 * ranks.rank + 7)
     out.abandon()
     ranks.meet()
     assert not path.exists()
-    with Output(path, tables(), ranks, ABOUT, "direct") as out:
+    with open_output(path, tables(), ranks, ABOUT, "direct") as out:
         assert out.way == way
         assert out.written == [(10 * r, 10 * r + 7) for r in range(ranks.size)]
         if ranks.rank == ranks.size - 1:
@@ -155,7 +155,7 @@ def test_an_exception_on_one_rank_hangs_nobody_and_keeps_what_all_wrote(path, wa
     last = ranks.size - 1
 
     def work():
-        with Output(path, tables(), ranks, ABOUT, way) as out:
+        with open_output(path, tables(), ranks, ABOUT, way) as out:
             write(out, 10 * ranks.rank, 10 * ranks.rank + 7)
             if ranks.rank == last:
                 raise KeyError("a fault of this rank")
@@ -165,7 +165,7 @@ def test_an_exception_on_one_rank_hangs_nobody_and_keeps_what_all_wrote(path, wa
         work()
     assert ranks.rank == last or f"rank {last} has given up" in str(caught.value)
     ranks.meet()
-    out = Output(path, tables(), ranks, ABOUT)
+    out = open_output(path, tables(), ranks, ABOUT)
     assert out.written == [(10 * r, 10 * r + 7) for r in range(ranks.size)]
     write(out, 0, ROWS)
     out.close()
@@ -176,7 +176,7 @@ def test_an_exception_on_one_rank_hangs_nobody_and_keeps_what_all_wrote(path, wa
 @every_way
 def test_rows_that_nobody_wrote_are_named(path, way):
     ranks = Ranks()
-    out = Output(path, tables(), ranks, way=way)
+    out = open_output(path, tables(), ranks, way=way)
     if ranks.rank == ranks.size - 1:
         write(out, 3, 50)
         write(out, 60, 100)
@@ -189,7 +189,7 @@ def test_rows_that_nobody_wrote_are_named(path, way):
 @every_way
 def test_the_part_of_another_output_is_refused_with_what_differs(path, way):
     ranks = Ranks()
-    Output(path, tables(), ranks, ABOUT, way).abandon()
+    open_output(path, tables(), ranks, ABOUT, way).abandon()
     ranks.meet()
     for other, about, said in (
         (tables(), {**ABOUT, "seed": 4}, "attribute seed: expected 4, found 3; remove it or choose another name"),
@@ -199,8 +199,8 @@ def test_the_part_of_another_output_is_refused_with_what_differs(path, way):
         ({"evidence": Table((ROWS,), np.float64)}, ABOUT, "table candidates: expected none, found 103x4"),
     ):
         with pytest.raises(UserError, match=said):
-            Output(path, other, ranks, about)
-    Output(path, tables(), ranks, ABOUT).abandon()
+            open_output(path, other, ranks, about)
+    open_output(path, tables(), ranks, ABOUT).abandon()
 
 
 @pytest.mark.mpi
@@ -209,7 +209,7 @@ def test_a_part_that_is_no_hdf5_is_refused(path):
     if ranks.is_root:
         path.with_name("out.h5.part").write_bytes(b"something")
     with pytest.raises(UserError, match="expected an HDF5 file, found something else"):
-        Output(path, tables(), ranks)
+        open_output(path, tables(), ranks)
 
 
 @pytest.mark.mpi
@@ -220,7 +220,7 @@ def test_a_full_disk_is_a_plain_error_of_the_rank_that_met_it(path, way):
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 
     def work():
-        with Output(path, tables(rows), ranks, way=way) as out:
+        with open_output(path, tables(rows), ranks, way=way) as out:
             if ranks.rank == last:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
                 write(out, 0, rows, rows)
@@ -232,7 +232,7 @@ def test_a_full_disk_is_a_plain_error_of_the_rank_that_met_it(path, way):
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     assert caught.value.errno == (errno.EFBIG if ranks.rank == last else errno.ECANCELED)
     ranks.meet()
-    with Output(path, tables(rows), ranks) as out:
+    with open_output(path, tables(rows), ranks) as out:
         assert out.written == []
         write(out, 0, rows, rows)
     check(path, rows, {})
@@ -242,13 +242,13 @@ def test_a_full_disk_is_a_plain_error_of_the_rank_that_met_it(path, way):
 def test_a_place_that_is_not_there_is_the_users_mistake(path):
     for way in (None, "direct", "virtual"):
         with pytest.raises(UserError, match="expected a place to write to, found No such file or directory"):
-            Output(path / "no" / "out.h5", tables(), Ranks(), way=way)
+            open_output(path / "no" / "out.h5", tables(), Ranks(), way=way)
 
 
 def test_an_unknown_way_and_rows_outside_are_refused(path):
     with pytest.raises(UserError, match="way: expected mpio, direct, virtual, found gather"):
-        Output(path, tables(), Ranks(), way="gather")
-    out = Output(path, tables(), Ranks())
+        open_output(path, tables(), Ranks(), way="gather")
+    out = open_output(path, tables(), Ranks())
     for first, last in ((-1, 3), (100, 104)):
         with pytest.raises(ValueError, match="expected rows of"):
             out.write(first, {name: np.zeros((last - first, *t.shape[1:])) for name, t in tables().items()})
@@ -260,39 +260,39 @@ def test_an_unknown_way_and_rows_outside_are_refused(path):
 @pytest.mark.skipif(has_mpio(), reason="h5py is parallel")
 def test_mpio_without_a_parallel_h5py_is_refused(path):
     with pytest.raises(UserError, match="found a serial one; make parallel-hdf5"):
-        Output(path, tables(), Ranks(), way="mpio")
+        open_output(path, tables(), Ranks(), way="mpio")
 
 
 def test_a_torn_line_of_a_journal_is_ignored(path):
-    out = Output(path, tables(), Ranks(), way="direct")
+    out = open_output(path, tables(), Ranks(), way="direct")
     write(out, 0, 20)
     out.abandon()
     journal = path.with_name("out.h5.part.journal")
     with open(journal / "0-0.rows", "ab") as file:
         file.write(b"20 30\nnonsense\n30 4")
-    out = Output(path, tables(), Ranks())
+    out = open_output(path, tables(), Ranks())
     assert out.written == [(0, 30)]
     write(out, 50, 60)
     out.abandon()
     assert sorted(p.name for p in journal.iterdir()) == ["0-0.rows", "1-0.rows", "way"]
-    out = Output(path, tables(), Ranks())
+    out = open_output(path, tables(), Ranks())
     assert out.written == [(0, 30), (50, 60)]
     out.abandon()
     shutil.rmtree(journal)
     with pytest.raises(UserError, match=r"expected .*journal/way beside it, found none; remove it"):
-        Output(path, tables(), Ranks())
+        open_output(path, tables(), Ranks())
 
 
 def test_rows_are_noted_while_the_output_is_open(path, monkeypatch):
     monkeypatch.setattr(output, "SYNC", 0.0)
-    out = Output(path, tables(), Ranks(), way="direct")
+    out = open_output(path, tables(), Ranks(), way="direct")
     write(out, 0, 20)
     assert path.with_name("out.h5.part.journal").joinpath("0-0.rows").read_text().split() == ["0", "20"]
     out.abandon()
 
 
 def test_a_virtual_output_can_be_moved_with_its_folder_and_misses_a_piece(path, monkeypatch):
-    with Output(path, tables(), Ranks(), ABOUT, "virtual") as out:
+    with open_output(path, tables(), Ranks(), ABOUT, "virtual") as out:
         for first in range(0, ROWS, 10):
             write(out, first, min(first + 10, ROWS))
     moved = path.parent / "elsewhere" / "out.h5"
@@ -308,12 +308,12 @@ def test_a_virtual_output_can_be_moved_with_its_folder_and_misses_a_piece(path, 
     with pytest.raises(UserError, match=f"expected rows 50 to 59 in .*{piece.name}, found nothing there"):
         read_rows(moved, "evidence", 45, 55)
     with pytest.raises(UserError, match=r"out\.h5\.parts: expected nothing there yet, found an earlier output"):
-        Output(moved, tables(), Ranks(), way="virtual")
+        open_output(moved, tables(), Ranks(), way="virtual")
 
 
 def test_a_whole_output_goes_with_its_pieces_when_it_is_discarded(path):
     for way, stays in (("direct", True), ("virtual", False)):
-        with Output(path, tables(), Ranks(), ABOUT, way) as out:
+        with open_output(path, tables(), Ranks(), ABOUT, way) as out:
             write(out, 0, ROWS)
         output.discard(path)
         assert path.exists() == stays
@@ -328,7 +328,7 @@ def test_more_than_2_gib_in_one_call(path, way):
     block = np.zeros((rows, 4096), np.uint8)
     block[::997, 0], block[-1] = 5, 7  # the rest stays untouched, and so takes no memory
     try:
-        with Output(
+        with open_output(
             path, {"before": Table((rows,), np.int32), "a": Table((rows, 4096), np.uint8)}, Ranks(), way=way
         ) as out:
             out.write(0, {"before": np.arange(rows), "a": block})
@@ -349,7 +349,7 @@ path, way, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 output.SYNC = 0.02
 ranks, rows = Ranks(), 4000
 tables = {"a": output.Table((rows, 3), np.float64), "b": output.Table((rows,), np.uint8)}
-with output.Output(path, tables, ranks, {"job": "x"}, way) as out:
+with output.open_output(path, tables, ranks, {"job": "x"}, way) as out:
     there = np.zeros(rows, bool)
     for first, last in out.written:
         there[first:last] = True
@@ -388,7 +388,7 @@ def test_killed_again_and_again_and_continued_on_other_numbers_of_ranks(tmp_path
         os.kill(rng.choice(ranks_of(tmp_path)), signal.SIGKILL)
         process.communicate(timeout=PATIENCE)
         assert process.returncode != 0
-        out = Output(path, {"a": Table((4000, 3), float), "b": Table((4000,), np.uint8)}, Ranks(), {"job": "x"})
+        out = open_output(path, {"a": Table((4000, 3), float), "b": Table((4000,), np.uint8)}, Ranks(), {"job": "x"})
         out.abandon()
         safe = sum(last - first for first, last in out.written)
         assert before < safe < 4000

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from fuzzers.hdf5 import numbered
 
+from parallel_et.data import files
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
-from parallel_et.io import files
 from parallel_et.io.files import read_array
 from parallel_et.io.tables import Table, create, offsets
 

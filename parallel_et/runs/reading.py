@@ -1,0 +1,76 @@
+"""A run read back: its job, model and scheme, and what it has learned so far."""
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parallel_et.core.contract import Model, Params, Scheme
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.checked import job_of
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.job import Job
+from parallel_et.runs.result import Result
+from parallel_et.runs.setup import model_of
+
+
+class StoredRun(NamedTuple):
+    """A run as far as it has come.
+
+    Attributes
+    ----------
+    result : all of it where it was read; on other ranks the parameters and attributes
+    file : the name of that which holds it
+    """
+
+    job: Job
+    model: Model
+    scheme: Scheme
+    result: Result
+    file: str
+
+    @property
+    def params(self) -> Params:
+        """What was learned."""
+        return self.result.params
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The attributes of the result."""
+        return self.result.about
+
+
+def read_run(
+    directory: RunDirectory, files: Mapping[str, str], say: Callable[[str], None] = lambda line: None
+) -> StoredRun:
+    """The result of a run, or else what its newest sound checkpoint has.
+
+    Of models and schemes of files only those are executed that are among ``files``, by section.
+    """
+    result, file = directory.latest()
+    say(f"{directory.path}: the parameters of {file}, after {result.about['iteration']} iterations")
+    job = job_of(result.about, file, files)
+    return StoredRun(job, *model_of(job, int(result.about["D"])), result, file)
+
+
+def read_together(
+    ranks: Ranks, directory: RunDirectory, files: Mapping[str, str], say: Callable[[str], None] = lambda line: None
+) -> StoredRun:
+    """The same on all ranks, read by the root; all ranks call this together."""
+    read: StoredRun | None = None
+
+    def find() -> tuple[Job, str, dict[str, tuple[int, ...]], dict[str, Any]]:
+        nonlocal read
+        read = read_run(directory, files, say)
+        return read.job, read.file, {name: value.shape for name, value in read.params.items()}, read.about
+
+    job, file, shapes, about = ranks.from_root(find)
+    params = ranks.share({name: np.empty(shape) for name, shape in shapes.items()} if read is None else read.params)
+    others = ({}, {}, {}) if read is None else (read.result.history, read.result.snapshots, read.result.truth)
+    return StoredRun(job, *model_of(job, int(about["D"])), Result(params, *others, about), file)
+
+
+def digest_of(params: Params) -> str:
+    """What tells these parameters from others."""
+    return sha256(b"".join(np.asarray(value).tobytes() for value in params.values())).hexdigest()
