@@ -1,4 +1,4 @@
-"""The contract between the engine, the models and the schemes: what each declares, and what is handed between them.
+"""The contract between the engine, the models and the schemes; ``terms`` has what is handed between them.
 
 A model and a scheme are sets of functions without memory. A model's minimum is its parameters, its mean with a prior
 and a noise (or its log joint), its sums and its M-step; all else has a default that is made of these, and is replaced
@@ -7,7 +7,7 @@ where something faster is known.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,20 @@ from parallel_et.core.posterior import Posterior, Sparse, Tabled, sum_rows, weig
 from parallel_et.core.random import Random
 from parallel_et.core.schema import Section
 from parallel_et.core.states import Latents, Table, best, clashes
+from parallel_et.core.terms import (
+    Block,
+    Kept,
+    Knob,
+    Knobs,
+    Noise,
+    Param,
+    Params,
+    Prior,
+    Sum,
+    Summary,
+    Sums,
+    Totals,
+)
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import padded
 
@@ -22,110 +36,6 @@ UNUSED = 1e-12
 """A cause that carries less weight than this share of a point, on average, is unused: its field is kept as it was."""
 ROOM = 1 << 20
 """Numbers, pairs of point and state times dimensions, that a default computes at a time."""
-
-Params = Mapping[str, np.ndarray]
-"""The parameters of a model and its scheme by name: float64 arrays, fields contiguous (in Fortran's order)."""
-Totals = Mapping[str, np.ndarray]
-"""The sums over all points in M by name."""
-Kept = dict[str, np.ndarray]
-"""What a scheme keeps of each point from iteration to iteration: arrays (points, ...) by name."""
-
-
-class Summary(NamedTuple):
-    """What the whole data set is like: number of points, dimensions, and some magnitudes."""
-
-    points: int
-    dims: int
-    largest: float
-    mean: float
-    rms: float
-    negative: float
-
-
-class Param(NamedTuple):
-    """A parameter as it is declared; how it starts, is shared, limited, stored and told follows from this.
-
-    Attributes
-    ----------
-    axes : a letter an axis, of the model's ``sizes``: D dimensions, H causes; "" for a number
-    does : what it is
-    start : what all its values begin with, which makes it a key of [model]; None: as the model's ``start`` says
-    low, high : its limits
-    each : whether a job may have one for each cause, by ``model.each``
-    """
-
-    axes: str
-    does: str
-    start: float | None = None
-    low: float = -np.inf
-    high: float = np.inf
-    each: bool = False
-
-
-class Knob(NamedTuple):
-    """A schedule of a model's own: its value at a temperature where the job sets none, its least value, its meaning."""
-
-    rule: Callable[[float], float]
-    least: float
-    does: str
-
-
-class Knobs(NamedTuple):
-    """What the schedules say for one iteration.
-
-    Attributes
-    ----------
-    iteration : its number
-    temperature : T
-    cut : how far the cut has gone, from 0 to 1
-    points : how many points the M-step has
-    noise : standard deviation of the noise on each parameter
-    model : the values of the model's own schedules
-    most : active causes that a considered state has at most
-    """
-
-    iteration: int
-    temperature: float
-    cut: float
-    points: int
-    noise: Mapping[str, float]
-    model: Mapping[str, float]
-    most: int
-
-
-class Sum(NamedTuple):
-    """A statistic: its shape, and the most that one point can add to an element, or how that follows."""
-
-    shape: tuple[int, ...]
-    bound: float | Callable[[Params, Summary], float] = 1.0
-
-
-class Sums(Protocol):
-    """Where the statistics of a block are added."""
-
-    def add(self, name: str, values: Any) -> None:
-        """Add to a statistic, an array of its shape."""
-
-    def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-        """For kernels that add to a statistic themselves: its scale, its high and low words, flat, and what is to
-        become the largest magnitude, scaled, that they added to an element.
-        """
-
-
-class Block(NamedTuple):
-    """Some points: their rows (n, width >= dims), aligned and padded with zeros, and the index of the first."""
-
-    rows: np.ndarray
-    dims: int
-    first: int
-
-    @property
-    def Y(self) -> np.ndarray:
-        """The points themselves, (n, D)."""
-        return self.rows[:, : self.dims]
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
 
 class EStep(NamedTuple):
@@ -147,29 +57,6 @@ class EStep(NamedTuple):
     beta: float
     random: Random
     phase: Callable[[str], None]
-
-
-class Prior(Protocol):
-    """How states are distributed before a point is seen; ``models/parts/priors.py`` has some."""
-
-    def log(self, params: Params, states: np.ndarray) -> np.ndarray:
-        """log p(s) of states (..., g), (...)."""
-
-    def draw(self, params: Params, rng: np.random.Generator, count: int) -> np.ndarray:
-        """States (count, g)."""
-
-    def share(self, params: Params, most: int) -> float:
-        """Share of the points that are expected to have at most ``most`` active causes."""
-
-
-class Noise(Protocol):
-    """How points are distributed around the mean of their state; ``models/parts/noises.py`` has some."""
-
-    def log(self, params: Params, Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
-        """log p(y | mean) of points and means (..., D), (...)."""
-
-    def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
-        """Points around their means."""
 
 
 class Learner:

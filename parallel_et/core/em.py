@@ -53,7 +53,7 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         clock("cut")
         used = largest(ranks, expectation.evidence, knobs.points)
 
-    new, ready, unused = params, expectation.step.ready, np.zeros(0, bool)
+    new, ready, unused = params, expectation.ready, np.zeros(0, bool)
     for number, (learner, stage) in enumerate(passes):
         clock("prepare")
         if number > 0:

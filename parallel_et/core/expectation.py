@@ -32,17 +32,14 @@ class Expectation:
         self.blocks = list(problem.shard.blocks())
         self.clocks = [Clock("waiting") for _ in range(problem.team.size)]
         self.evidence = np.full(len(problem.rows), np.nan)
-        self.step = EStep(
-            problem.model,
-            problem.model.prepare(params, knobs),
-            problem.scheme.prepare(params, knobs),
-            1 / knobs.temperature,
-            Random(problem.seed, knobs.iteration),
-            self.clocks[0],
-        )
+        self.ready, guide = problem.model.prepare(params, knobs), problem.scheme.prepare(params, knobs)
+        random = Random(problem.seed, knobs.iteration)
+        self._steps = [
+            EStep(problem.model, self.ready, guide, 1 / knobs.temperature, random, clock) for clock in self.clocks
+        ]
         self._kept = {name: values.copy() if again else values for name, values in problem.kept.items()}
         self._remembered: dict[int, Posterior] = {}
-        self._room = problem.rows.nbytes // 5 + ROOM if again else 0
+        self._again, self._room = again, problem.rows.nbytes // 5 + ROOM
         self._lock = Lock()
 
     def visit(self) -> None:
@@ -84,15 +81,17 @@ class Expectation:
         if part.start in self._remembered:
             return block, self._remembered[part.start]
         kept = {name: values[part] for name, values in problem.kept.items()}
-        posterior, new = problem.scheme.infer(self.step._replace(phase=clock), block, kept)
+        posterior, new = problem.scheme.infer(self._steps[thread], block, kept)
         clock("waiting")
         self.evidence[part] = posterior.evidence
         for name, values in new.items():
             self._kept[name][part] = values
-        with self._lock:
-            if posterior.nbytes <= self._room:
-                self._room -= posterior.nbytes
-                self._remembered[part.start] = posterior
+        if self._again:
+            size = posterior.nbytes
+            with self._lock:
+                if size <= self._room:
+                    self._room -= size
+                    self._remembered[part.start] = posterior
         return block, posterior
 
 

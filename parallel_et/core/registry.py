@@ -10,6 +10,11 @@ from typing import Any
 
 from parallel_et.errors import UserError
 
+LARGEST = 1 << 20
+"""Bytes of a file of one's own."""
+SHOWN = 200
+"""Characters of its name that a message shows."""
+
 
 class Registry:
     """All that is known of one kind; a module is imported, and its kernels are compiled, only when it is asked for.
@@ -28,15 +33,17 @@ class Registry:
 
     def names(self) -> list[str]:
         """All names, sorted."""
-        here = [module.name for module in iter_modules(import_module(self.room).__path__) if not module.ispkg]
-        return sorted({*here, *self.aliases, *self._own, *entry_points(group=self.room).names})
+        return sorted({*self._here(), *self.aliases, *self._own, *entry_points(group=self.room).names})
+
+    def _here(self) -> list[str]:
+        return [module.name for module in iter_modules(import_module(self.room).__path__) if not module.ispkg]
 
     def find(self, name: str) -> Any:
         """The class of that name; KeyError if there is none."""
         name = self.aliases.get(name, name)
         if name in self._own:
             return self._own[name]
-        if name.isidentifier() and Path(*import_module(self.room).__path__, f"{name}.py").exists():
+        if name in self._here():
             return getattr(import_module(f"{self.room}.{name}"), self.word)
         for point in entry_points(group=self.room, name=name):
             return point.load()
@@ -54,7 +61,8 @@ class Registry:
             exec(compile(text, path, "exec"), module.__dict__)
         except (Exception, SystemExit) as error:  # whatever a stranger's code raises
             line = _line(error, path)
-            raise UserError(f"{path}{line}: expected Python that runs, found {type(error).__name__}: {error}") from None
+            found = f"{type(error).__name__}: {' '.join(str(error).split())[:SHOWN]}"
+            raise UserError(f"{path}{line}: expected Python that runs, found {found}") from None
         kind = getattr(module, self.word, None)
         if not (isinstance(kind, type) and issubclass(kind, self.base)):
             raise UserError(f"{path}: expected {self.word} = a subclass of {self.base.__name__}, found {kind!r:.60}")
@@ -63,10 +71,17 @@ class Registry:
 
 def read_source(path: str) -> bytes:
     """The bytes of a file of one's own."""
+    shown = ascii(path)[1:-1][:SHOWN]
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: expected a Python file, found {error.strerror}") from None
+        if Path(path).exists() and not Path(path).is_file():
+            raise UserError(f"{shown}: expected a Python file, found no file")
+        with open(path, "rb") as file:
+            text = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{shown}: expected a Python file, found {getattr(error, 'strerror', error)}") from None
+    if len(text) > LARGEST:
+        raise UserError(f"{shown}: expected a Python file of at most {LARGEST} bytes, found more")
+    return text
 
 
 def _line(error: BaseException, path: str) -> str:

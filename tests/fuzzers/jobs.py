@@ -7,6 +7,7 @@ from copy import deepcopy
 from datetime import date
 from math import isfinite
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ SMALL = 20_000_000
 """Bytes, and states times dimensions of all points, up to which an accepted job is really begun."""
 FITTED = 0.2
 """Share of these of which an iteration is run."""
-JOBS = Path(__file__).parent.parent.parent / "jobs"
+HERE = Path(__file__).parent.parent
+JOBS = HERE.parent / "jobs"
 HOSTILE = [
     *(0, 1, -1, 2, 3, 2**31, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**11, 10**20, 10**400, -(10**400)),
     *(0.0, -0.0, 0.5, 1.0, 1e-300, 5e-324, 1e50, 1e51, 1e100, 1e154, 1e200, 1.7e308, -1e200, 1e-50, 1e9),
@@ -43,8 +45,12 @@ bases: list[dict[str, Any]] = []
 
 
 def prepare(folder: Path) -> None:
-    """Points for the jobs that read a file."""
+    """Points for the jobs that read a file, a model and a scheme of their own, and what is none."""
     np.save(folder / "data.npy", np.random.default_rng(1).normal(size=(40, 6)))
+    copy(HERE.parent / "examples/ternary.py", folder / "model.py")
+    copy(HERE / "moody.py", folder / "scheme.py")
+    (folder / "large.py").write_bytes(b"#" * (2 << 20))
+    (folder / "folder.py").mkdir()
 
 
 def load_bases(folder: Path) -> None:
@@ -56,6 +62,15 @@ def load_bases(folder: Path) -> None:
                 table["data"] = {"source": str(folder / "data.npy"), "shape": [2, 3], "memory": "1 GB"}
                 table["model"]["causes"], table["inference"] = 4, {"candidates": 3, "gamma": 2}
             bases.extend([table, check_job(table).resolved()])
+    own = deepcopy(bases[0])
+    own["model"] |= {"file": str(folder / "model.py"), "each": ["pi"], "init": {"W": {"rows": "random"}, "pi": 0.3}}
+    own["model"].pop("name")
+    own["inference"] |= {"file": str(folder / "scheme.py")}
+    own["inference"].pop("scheme", None)
+    for code in ("model.py", "scheme.py", "large.py", "folder.py", "gone.py", "data.npy"):
+        other = deepcopy(own)
+        other["model"]["file"] = str(folder / code)
+        bases.append(other)
 
 
 def case(rng: np.random.Generator, folder: Path) -> None:
