@@ -92,8 +92,8 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     say = Reporter(ranks.is_root, quiet=False).say
     folder = Path(args.output or f"runs/{args.paper}")
     stopping = Stopping(args.max_time)  # for what is not done by a command that watches itself
-    ranks.from_root(lambda: make_folder(folder))
     own = ranks.from_root(lambda: own_data(args.data))
+    ranks.from_root(lambda: make_folder(folder))
     sources: dict[str, str] = {}
     for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):  # before hours of work
         say(f"data: {name}, {described(name, own)}")

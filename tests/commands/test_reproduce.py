@@ -119,17 +119,6 @@ def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path):
     assert job["data"]["points"] == FileRows(sources["sound"]).points
 
 
-def test_mistakes_are_one_line(tmp_path):
-    for argv, words in (
-        (["et-2011"], "expected et-2010, found et-2011"),
-        (["et-2010", "--only", "linca-bar-noisy"], "--only: expected linca-bars-noisy, found linca-bar-noisy"),
-        (["et-2010", "--trials", "0"], "--trials: expected a positive number, found 0"),
-        (["et-2010", "--data", str(tmp_path)], "expected files or folders named"),
-    ):
-        with pytest.raises(UserError, match=words):
-            main(Ranks(), argv)
-
-
 def test_a_signal_between_two_experiments_is_heard(tmp_path, monkeypatch, capsys):
     only = ["--only", "linca-bars-noisy", "linca-bars-clean", "--trials", "1"]
 

@@ -104,8 +104,6 @@ def test_the_command_prints_both_errors(tmp_path, capsys, monkeypatch):
     np.save("data.npy", np.zeros((10, 8)))
     with pytest.raises(UserError, match=r"data.npy: expected the run's 200 points of 8 dimensions, found 10 of 8"):
         command.main(Ranks(), ["run"])
-    with pytest.raises(UserError, match="--starts: expected a positive number, found 0"):
-        command.main(Ranks(), ["run", "--starts", "0"])
 
 
 def test_negative_values_are_refused_in_one_line():

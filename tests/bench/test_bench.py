@@ -53,18 +53,6 @@ def test_ways_to_write_are_compared_with_gathering(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_mistakes_are_one_line():
-    for args, line in (
-        (("W9",), "python -m parallel_et.bench: expected W1, W2, W3, W4, L1, F2, M2, M3, M4, found W9"),
-        (("--seconds", "-1"), "python -m parallel_et.bench: --seconds: expected a number above 0, found -1.0"),
-        (("--model-scaling",), "--model-scaling: expected two ranks or more, or --latency and --bandwidth"),
-    ):
-        done = call("bench", *args)
-        assert done.returncode == 2
-        assert done.stderr.startswith(line)
-        assert done.stderr.count("\n") == 1
-
-
 def test_the_prediction_is_what_its_parts_add_up_to():
     phases = dict.fromkeys(PHASES, 0.0) | {"select": 2.0, "states": 5.0, "statistics": 3.0, "mstep": 0.5}
     row = {"N": 1000, "D": 10, "H": 10, "block": 10, "message_mb": 0.0, "phases": phases}

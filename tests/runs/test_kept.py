@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from launch import ended, learned, paused, ranks_of, start, train, wait_for
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.parent
 JOB = """
 [model]
 name = "linca"

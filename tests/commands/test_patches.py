@@ -229,32 +229,6 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
     assert "small.npy: expected images, found 1 bad files alone" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "args, why",
-    [
-        (("images",), "one of the arguments --count --all is required"),
-        (("images", "--all", "--count", "3"), "not allowed with argument"),
-        (("nowhere", "--all"), "nowhere: expected a file, a folder or a pattern of files, found nothing there"),
-        (("images", "--count", "0"), "--count: expected a positive number, found 0"),
-        (("images", "--count", "5", "--stride", "2"), "--stride: expected a positive number, with --all, found 2"),
-        (("images", "--all", "--scale", "3", "3"), "--scale: expected a number and a larger one, found 3.0 3.0"),
-        (("images", "--all", "--dog", "1", "0"), "two different positive numbers below 10000, found 1.0 0.0"),
-        (("images", "--all", "--dog", "1", "1e9"), "--dog: expected two different positive numbers below 10000, found"),
-        (("images", "--all", "--scale", "0", "1e39"), "--scale: expected a number and a larger one, found 0.0 1e+39"),
-        (("images", "--all", "--zca", "0"), "--zca: expected a positive number, found 0.0"),
-        (("images", "--all", "--output", "images/c.npy"), "images/c.npy: expected a name that is not taken"),
-        (("images", "--all", "--output", "no/out.h5"), "no/out.h5.lock: expected a place to write to"),
-        (("flat.npy", "--all", "--scale", "0", "1"), "--scale: expected patches of different values, found 1 every"),
-    ],
-)
-def test_mistakes_get_one_line(place, args, why):
-    np.save(place / "flat.npy", np.ones((30, 30)))
-    done = call("patches", *args, cwd=place)
-    assert done.returncode == 2
-    assert why in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 AT_ONCE = "import parallel_et.io.output as output\noutput.SYNC = 0.0\n"  # what is written is safe
 
 

@@ -26,7 +26,7 @@ from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.inference import Inference
 from parallel_et.runs.job import read_job
 
-NOISY = Path(__file__).parent.parent / "jobs/et-2010/nmf-bars-noisy.toml"
+NOISY = Path(__file__).parent.parent.parent / "jobs/et-2010/nmf-bars-noisy.toml"
 MODELS = ["linca", "nmf", "mca"]
 SILENT = Reporter(False, True)
 

@@ -8,7 +8,7 @@ from problems import job_table, random_data, random_params
 from parallel_et import fit, load
 from parallel_et.errors import UserError
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 
 def test_the_bars_example_runs_and_its_result_loads(tmp_path):

@@ -13,7 +13,7 @@ from launch import CLEAN, call, command, launch, train
 
 from parallel_et.__main__ import COMMANDS
 
-DEMO = Path(__file__).parent.parent / "jobs" / "demo.toml"
+DEMO = Path(__file__).parent.parent.parent / "jobs" / "demo.toml"
 
 
 @pytest.fixture(scope="module")
@@ -114,19 +114,6 @@ def test_a_dry_run_checks_and_tells_and_writes_nothing(tmp_path):
     assert 'name = "linca"' in done.stdout
     assert "a rank has at most 256 points in blocks of 128" in done.stdout
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("more", [(), ("--fresh",), ("--dry-run",)])
-def test_a_place_that_is_not_a_runs_is_refused_and_left_alone(tmp_path, more):
-    (tmp_path / "notes.txt").write_text("mine")
-    for place, why in (
-        (tmp_path, "expected an empty directory or one of a run, found other files"),
-        (tmp_path / "notes.txt", f"expected a directory, found a file {tmp_path / 'notes.txt'}"),
-        (tmp_path / "notes.txt/run", f"expected a directory, found a file {tmp_path / 'notes.txt'}"),
-    ):
-        done = call("train", DEMO, "--output", place, *more)
-        assert (done.returncode, done.stdout, done.stderr) == (2, "", f"{place}: {why}\n")
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_more_ranks_than_blocks_is_said(tmp_path):

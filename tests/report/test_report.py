@@ -20,7 +20,7 @@ from parallel_et.report.study import SAMPLE, look_at, spread
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.inference import Inference
 
-JOBS = Path(__file__).parent.parent / "jobs"
+JOBS = Path(__file__).parent.parent.parent / "jobs"
 DEMO = JOBS / "demo.toml"
 SOUND = """
 [model]
@@ -171,24 +171,6 @@ def test_of_many_ranks_one_does_the_work(place, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("report: ") == 1
     assert len(pictures(tmp_path)) == 9
-
-
-def test_mistakes_are_one_line(place, tmp_path):
-    (tmp_path / "begun").mkdir()
-    (tmp_path / "begun/job.toml").write_text("")
-    (tmp_path / "file").write_text("")
-    demo = place / "runs/demo"
-    for args, words in (
-        (("nowhere",), "nowhere: expected the directory of a run, found no job.toml there\n"),
-        (("begun",), "begun: expected a run with a result or a checkpoint, found none\n"),
-        ((demo, "--output", "file"), "file: expected a folder to write to, found File exists\n"),
-        ((demo, "--shape", "5x6"), "--shape: expected 25 values, found 5x6\n"),
-        ((demo, "--shape", "5by6"), "--shape: expected numbers as in 16x16, found 5by6; --help shows an example\n"),
-    ):
-        done = report(*args, cwd=tmp_path)
-        assert done.returncode == 2
-        assert done.stderr.endswith(words)
-        assert done.stderr.count("\n") == 1
 
 
 def test_usage_and_evidence_are_those_of_the_points(place, monkeypatch):

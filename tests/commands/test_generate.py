@@ -11,7 +11,6 @@ from launch import ended, paused, ranks_of, start, wait_for
 
 from parallel_et import fit
 from parallel_et.commands import generate, infer
-from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 
 MODELS = ["linca", "nmf", "mca"]
@@ -156,23 +155,6 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(runs, tmp_
     assert draw(*call, "whole.h5") == 0
     assert bits("whole.h5") == bits("torn.h5")
     assert sorted(path.name for path in tmp_path.glob("torn*")) == ["torn.h5"]
-
-
-def test_mistakes_get_one_line(runs, tmp_path):
-    (tmp_path / "there.h5").write_text("")
-    run = runs / "mca"
-    for args, why in (
-        ((run, "--points", "0"), "--points: expected a positive number, found 0"),
-        ((run, "--points", "5", "--sigma=-1"), "--sigma: expected a number of 0 or more, found -1.0"),
-        ((run, "--points", "5", "--sigma=nan"), "--sigma: expected a number of 0 or more, found nan"),
-        ((run, "--points", "5", "--seed=-1"), "--seed: expected a number from 0 to 2^63 - 1, found -1"),
-        (("nowhere", "--points", "5"), "nowhere: expected a run with a result or a checkpoint, found none"),
-        ((run, "--points", "5", "--output", "there.h5"), "there.h5: expected a name that is not taken, found a file"),
-    ):
-        with pytest.raises(UserError) as error:
-            draw(*args)
-        assert why in str(error.value)
-        assert "\n" not in str(error.value)
 
 
 @pytest.mark.mpi

@@ -17,7 +17,7 @@ from parallel_et.runs.job import check_job
 from parallel_et.schemes import SCHEMES
 from parallel_et.schemes.et import ExpectationTruncation
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 JOB = """
 [model]
 file = "own_model.py"

@@ -92,18 +92,6 @@ def test_more_ranks_than_blocks_are_told_of(place):
     assert done.stderr == "warning: job.toml: expected at most 4 ranks, found 24: the others would have no points\n"
 
 
-@pytest.mark.parametrize("sizes, found", [
-    (("--nodes", 0, "--ntasks-per-node", 8, "--time", "1:00:00"), "must be 1 or more"),
-    (("--nodes", 1, "--ntasks-per-node", 8, "--time", "4h"), "found 4h"),
-    (("--nodes", 1, "--time", "1:00:00"), "--ntasks-per-node"),
-])  # fmt: skip
-def test_sizes_that_make_no_sense_are_refused_by_one_line(place, sizes, found):
-    done = batch(place, *sizes)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert found in done.stderr
-
-
 def test_the_memory_is_enough_and_not_half_as_much_again(place, monkeypatch):
     monkeypatch.chdir(place)
     demand = expected(read_job("job.toml"), ranks=1)
