@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parallel_et.core.clock import Clock, phases
-from parallel_et.core.contract import UNUSED, Knobs, Learner, Params
+from parallel_et.core.contract import UNUSED, Knobs, Params
 from parallel_et.core.expectation import FAR, Expectation
 from parallel_et.core.problem import Position, Problem
 from parallel_et.core.random import stream
@@ -67,7 +67,7 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         with ranks.together():
             if ranks.is_root:
                 unused = problem.model.usage(sums) <= UNUSED * N if number == 0 else unused
-                new = maximise(problem, learner, stage, new, sums, knobs) if count else new
+                new = problem.maximise(learner, stage, new, sums, knobs) if count else new
                 new = add_noise(problem, new, knobs) if number == len(passes) - 1 else new
         clock("communication")
         new = ranks.share(new)
@@ -75,20 +75,6 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
     expectation.keep()
     free_energy = exact_sum(ranks, expectation.evidence, N) / N
     return new, Info(free_energy, count, unused, phases(clock, expectation.clocks))
-
-
-def maximise(
-    problem: Problem, learner: Learner, stage: str, params: Params, sums: dict[str, np.ndarray], knobs: Knobs
-) -> Params:
-    """The parameters after a stage of the M-step: those of the model change only if the job has them learned."""
-    fixed = set(problem.model.params) - set(problem.model.options.learn)
-    new = learner.maximise(stage, params, sums, knobs, problem.summary)
-    for name, value in new.items():
-        if name not in params or np.shape(value) != params[name].shape:
-            expected = f"the shape {params[name].shape}" if name in params else f"some of {', '.join(params)}"
-            found = f"{np.shape(value)}" if name in params else name
-            raise UserError(f"{type(learner).__name__}.maximise: {name}: expected {expected}, found {found}")
-    return {**params, **{name: value for name, value in new.items() if name not in fixed}}
 
 
 def add_noise(problem: Problem, params: Params, knobs: Knobs) -> Params:

@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from parallel_et.core.contract import Kept, Learner, Model, Params, Scheme, Summary
+import numpy as np
+
+from parallel_et.core.contract import Kept, Knobs, Learner, Model, Params, Scheme, Summary, Totals
 from parallel_et.core.plan import Plan
+from parallel_et.errors import UserError
 from parallel_et.kernels.rows import Rows
 from parallel_et.parallel.shard import Shard
 from parallel_et.parallel.sums import ExactSum
@@ -48,6 +51,17 @@ class Problem:
         for total in self._sums[learner, stage]:
             total.reset(bounds, self.shard.points, self.shard.block)
         return self._sums[learner, stage]
+
+    def maximise(self, learner: Learner, stage: str, params: Params, sums: Totals, knobs: Knobs) -> Params:
+        """The parameters after a stage of the M-step; those of the model change only if the job has them learned."""
+        new = learner.maximise(stage, params, sums, knobs, self.summary)
+        for name, value in new.items():
+            if name not in params or np.shape(value) != params[name].shape:
+                expected = f"the shape {params[name].shape}" if name in params else f"some of {', '.join(params)}"
+                found = np.shape(value) if name in params else name
+                raise UserError(f"{type(learner).__name__}.maximise: {name}: expected {expected}, found {found}")
+        fixed = set(self.model.params) - set(self.model.options.learn)
+        return {**params, **{name: value for name, value in new.items() if name not in fixed}}
 
 
 @dataclass(frozen=True)
