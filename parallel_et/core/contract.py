@@ -67,21 +67,25 @@ class Learner:
     stages: tuple[str, ...] = ()
     """Passes over the posteriors that its M-step takes, each with sums and a maximisation of its own."""
 
+    def lacks(self, method: str) -> UserError:
+        """The line that tells the author of a class that a method is missing."""
+        return UserError(f"{type(self).__name__}: expected a method {method}, found none")
+
     def prepare(self, params: Params, knobs: Knobs) -> Any:
         """What one iteration computes once, from the parameters alone; by default nothing but these."""
         return params
 
     def sums(self, stage: str) -> Mapping[str, Sum]:
         """The statistics of a stage by name."""
-        raise NotImplementedError(f"{type(self).__name__} has no sums of stage {stage}")
+        raise self.lacks("sums")
 
     def collect(self, stage: str, ready: Any, block: Block, posterior: Any, used: np.ndarray, total: Sums) -> None:
         """Add the statistics of the points of a block that are ``used``, (n,) bool, to ``total``."""
-        raise NotImplementedError(f"{type(self).__name__} collects nothing in stage {stage}")
+        raise self.lacks("collect")
 
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         """The M-step: the parameters that change. ``sums`` are over all points in M; ``sums["points"]``: how many."""
-        raise NotImplementedError(f"{type(self).__name__} has no M-step of stage {stage}")
+        raise self.lacks("maximise")
 
 
 class Model(Learner):
@@ -158,7 +162,7 @@ class Model(Learner):
 
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         """Mean of a point given its state, (..., D)."""
-        raise NotImplementedError(f"{type(self).__name__} has no mean")
+        raise self.lacks("mean")
 
     def log_joint(self, ready: Any, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         """log p(s, y), (...); by default of prior, mean and noise, for a model that prepares nothing else."""
@@ -235,7 +239,7 @@ class Model(Learner):
 
     def statistics(self, stage: str, ready: Any, Y: np.ndarray, states: np.ndarray, q: np.ndarray) -> Mapping[str, Any]:
         """The sums of a stage over m pairs of a point (m, D) and a state (m, g), whose weights are (m,)."""
-        raise NotImplementedError(f"{type(self).__name__} has no statistics")
+        raise self.lacks("statistics")
 
     def usage(self, sums: Totals) -> np.ndarray:
         """Weight of each cause in the sums of the first stage, (H,): ``active``, or the diagonal of ``ss``."""

@@ -210,6 +210,8 @@ BROKEN = {
     "no usage": ("sums", lambda *a: {"x": Sum(())}, r"sums: expected active \(H,\) or ss \(H, H\), or usage"),
     "no number": ("mean", lambda model, params, s: np.full((*s.shape[:-1], 9), np.nan), "expected finite evidence"),
     "an axis": ("params", {"W": Param("DK", "fields"), "pi": PI}, "params: W: expected the axes D or H, found K"),
+    "no statistics": ("statistics", Model.statistics, "^Broken: expected a method statistics, found none$"),
+    "no M-step": ("maximise", Model.maximise, "^Broken: expected a method maximise, found none$"),
     "what is learned": ("learns", ("W", "p"), "learns: expected some of W, pi, found p"),
 }
 
