@@ -1,12 +1,13 @@
 """Shared by all tests: one BLAS thread, quiet ranks, and a failure on one rank that ends all."""
 
+import signal
 import sys
 
 import pytest
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
-from parallel_et.control.listening import signals_restored
+from parallel_et.control import listening
 
 threadpool_limits(1)
 LONG = ("test_slurm", "test_compile", "test_patches", "test_stop", "test_trials")
@@ -34,6 +35,15 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def own_signals():
-    """What a command in this process hears is forgotten after the test."""
-    with signals_restored():
-        yield
+    """What commands in this process hear is forgotten before and after each test, also if a fixture has run them."""
+    forget()
+    yield
+    forget()
+
+
+def forget():
+    if listening._listener is not None:
+        listening._listener.end()
+        listening._listener = None
+        for number in listening.SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
