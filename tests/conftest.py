@@ -10,7 +10,16 @@ from threadpoolctl import threadpool_limits
 from parallel_et.control import listening
 
 threadpool_limits(1)
-LONG = ("test_slurm", "test_compile", "test_patches", "test_stop", "test_trials")
+LONG = (
+    "test_slurm",
+    "test_compile",
+    "test_soak",
+    "test_fuzz",
+    "test_patches",
+    "test_start",
+    "test_stop",
+    "test_trials",
+)
 """Files that take long begin first, so that two workers end at about the same time."""
 
 
