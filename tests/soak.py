@@ -172,6 +172,11 @@ class Soak:
         self.kind = f"{work.name}: {kind}"
         process = start(ranks, *work.args, cwd=self.place, name=work.name, **self.env)
         pids = self.until(lambda: len(found := ranks_of(self.place)) == ranks and found, process)
+        if not pids:  # it was at its end before all its ranks were seen
+            _, code, said = ended(process, self.place)
+            if code:
+                self.complain(f"expected {ranks} ranks, found them gone with exit code {code}\n{said}")
+            return None
         asks = kind.startswith("SIG")
         number = signal.Signals[kind.split()[0]] if asks else signal.SIGKILL
         if asks:
