@@ -71,11 +71,12 @@ def later(name, change):
                 return spec
     sys.meta_path.insert(0, Hook())
 
-def slow_end(module):  # it does not come to its end before it is disturbed
+def slow_end(module):  # it does not run far ahead of where it is to be disturbed
     after = module.Keeper._after
     def slowly(keeper):
-        if keeper.training.at.iteration >= {at}:
-            time.sleep(2)
+        with open("hold") as file:
+            if keeper.training.at.iteration >= int(file.read()):
+                time.sleep(0.5)
         return after(keeper)
     module.Keeper._after = slowly
 
@@ -154,7 +155,7 @@ class Soak:
         for work in OUTPUTS:
             self.whole[work.name] = self.undisturbed(work)
             (place / work.output).unlink()
-        self.env = hooked(place, HOOK.replace("{at}", str(iterations * 9 // 10)))
+        self.env = hooked(place, HOOK)
 
     def undisturbed(self, work: Work) -> dict[str, bytes]:
         """What a run gives that nothing disturbs."""
@@ -242,6 +243,7 @@ class Soak:
             if kind == "mpirun killed":  # without it, a single rank of Open MPI goes on to the end
                 least, target = 2 if OPEN_MPI else 1, max(target, self.newest() + 1)
             ranks = self.rng.randint(least, 4)
+            (self.place / "hold").write_text(str(target + 3))
 
             def wait(process, kind=kind, target=target, left=left) -> None:
                 self.until(lambda: self.newest() >= target, process)
