@@ -41,22 +41,24 @@ ALONE = {key: value for key, value in os.environ.items() if not key.startswith((
 
 @dataclass
 class Outcome:
-    """What became of the cases of a kind; ``wrong`` are case numbers and what happened."""
+    """What became of the cases of a kind, and the seconds of the longest; ``wrong`` are cases and what happened."""
 
     kind: str
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[int, str]] = field(default_factory=list)
+    longest: float = 0.0
 
-    def add(self, case: int, verdict: str, words: str = "") -> None:
+    def add(self, case: int, verdict: str, words: str = "", seconds: float = 0.0) -> None:
         """One more case."""
         self.counts[verdict] += 1
+        self.longest = max(self.longest, seconds)
         if verdict == "wrong":
             self.wrong.append((case, words))
 
     def row(self) -> str:
         """Its line of the table."""
         numbers = self.counts.total(), *(self.counts[verdict] for verdict in ("refused", "accepted", "wrong"))
-        return f"{self.kind:16}" + "".join(f"{number:10d}" for number in numbers)
+        return f"{self.kind:16}" + "".join(f"{number:10d}" for number in numbers) + f"{self.longest:10.1f}"
 
 
 def kinds() -> list[str]:
@@ -127,11 +129,12 @@ def work(kind: str, folder: str, seed: str, first: str, last: str, seconds: str,
     for case in range(int(first), int(last)):
         if case > int(first) and time.monotonic() > deadline:
             break
+        began = time.monotonic()
         verdict = judged(module, int(seed), case, Path(folder))
         if memory("VmHWM") > MOST_MEMORY:
             tell(("wrong", f"more than {MOST_MEMORY / 1e9:g} GB of memory"))
             return tell(FULL)
-        tell(verdict)
+        tell((*verdict, time.monotonic() - began))
     return tell(ENDED)
 
 
@@ -187,7 +190,8 @@ def main() -> int:
     chosen = args.kinds or kinds()
     if args.case is not None:
         return 1 - min(show(kind, args.seed, args.case) for kind in chosen)
-    print(f"seed {args.seed}\n{'kind':16}{'tried':>10}{'refused':>10}{'accepted':>10}{'wrong':>10}", flush=True)
+    columns = "tried", "refused", "accepted", "wrong", "longest s"
+    print(f"seed {args.seed}\n{'kind':16}" + "".join(f"{name:>10}" for name in columns), flush=True)
     wrong = 0
     with ThreadPoolExecutor(2) as pool:
         for outcome in pool.map(lambda kind: fuzz(kind, args.seed, args.cases, args.seconds), chosen):

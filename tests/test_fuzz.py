@@ -54,7 +54,7 @@ def test_a_fuzzer_tells_crashes_hangs_long_words_and_memory_from_refusals_and_go
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
     row, *wrong = done.stdout.splitlines()[2:]
-    assert row.split() == ["hostile", "9", "1", "2", "6"]
+    assert row.split()[:5] == ["hostile", "9", "1", "2", "6"]
     words = [
         "refused with 'two",
         "ValueError",
