@@ -178,7 +178,7 @@ def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:
 
 
 def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | None, watch: Any) -> Result:
-    """What ``parallel_et.fit`` does once its kernels are there."""
+    """What ``parallel_et.fit`` does."""
     instead = None if data is None else {"source": "array:data"}
     with threadpool_limits(1):
         checked = ranks.from_root(lambda: read_job(job, instead=instead))
