@@ -1,4 +1,4 @@
-"""Several small jobs, for test_bits; run by ranks of its own, the root writes what they learn to one file."""
+"""Several small jobs, for test_bits; run by ranks of its own, the root writes what they learn to a folder."""
 
 import sys
 from pathlib import Path
@@ -49,10 +49,15 @@ JOBS = {
 }
 
 
-def fits(threads, comm=None):
+THREADED = ("ternary", "counts", "kept, without memory")
+"""Jobs that many ranks do with threads as well."""
+
+
+def fits(threads, comm=None, names=tuple(JOBS)):
     """All that these jobs learn, by name."""
     found, room = {}, expectation.ROOM
-    for name, (model, inference, points, dtype, anneal) in JOBS.items():
+    for name in names:
+        model, inference, points, dtype, anneal = JOBS[name]
         kind = model.get("name", Path(model.get("file", "")).stem)
         data = data_for(kind, points).astype(dtype)
         table = job_table({"causes": 7, **model}, inference, anneal, seed=11)
@@ -81,6 +86,7 @@ def data_for(kind, points):
 
 
 if __name__ == "__main__":
-    learned = fits(1)
-    if Ranks().is_root:
-        np.savez(sys.argv[1], **learned)
+    for threads, names in ((1, tuple(JOBS)), (2, THREADED)):
+        learned = fits(threads, names=names)
+        if Ranks().is_root:
+            np.savez(f"{sys.argv[1]}/{threads}.npz", **learned)
