@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
+DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
 JOBS = {
     # keys of [model], scheme, points, dtype, anneal
     "linca": ({"name": "linca"}, ET, 403, "float64", ANNEAL),
@@ -44,6 +45,7 @@ JOBS = {
     "ternary": (TERNARY, ET, 150, "float64", ANNEAL),
     "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
+    "draws": ({"file": str(HERE / "slab.py"), "causes": 4}, DRAWING, 150, "float64", ANNEAL),
     "kept": ({"name": "linca"}, MOODY, 403, "float64", ANNEAL),
     "kept, without memory": ({"name": "mca"}, MOODY, 403, "float64", ANNEAL),
 }
