@@ -1,7 +1,7 @@
 """Posteriors of a block of points: as weights of states, as draws, or as moments where a model needs no more."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -64,8 +64,7 @@ class Posterior(ABC):
     @property
     def nbytes(self) -> int:
         """Memory that it takes."""
-        values = [getattr(self, field.name) for field in fields(self)]
-        parts = [part for value in values for part in (value if isinstance(value, Sparse) else (value,))]
+        parts = [part for value in vars(self).values() for part in (value if isinstance(value, Sparse) else (value,))]
         return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
 
     @abstractmethod
