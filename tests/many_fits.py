@@ -20,6 +20,8 @@ ET = {"candidates": 4, "gamma": 2, "singletons": True}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
+SEARCH = {"select": 3, "near": 2, "flip": 3, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
+TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
 DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
 JOBS = {
@@ -46,6 +48,10 @@ JOBS = {
     "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
     "draws": ({"file": str(HERE / "slab.py"), "causes": 4}, DRAWING, 150, "float64", ANNEAL),
+    "tv": ({"name": "linca"}, TV, 403, "float64", ANNEAL),
+    "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
+    "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
+    "hard": ({"name": "nmf"}, {"scheme": "hard", "gamma": 3, "propose": SEARCH}, 211, "float64", ANNEAL),
     "kept": ({"name": "linca"}, MOODY, 403, "float64", ANNEAL),
     "kept, without memory": ({"name": "mca"}, MOODY, 403, "float64", ANNEAL),
 }

@@ -1,6 +1,7 @@
 """The workloads of the benchmark: problems of published sizes, drawn from the models themselves."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ SIGMA, LENGTH = 2.0, 500.0**0.5
 SHARE = 0.2
 """Share of the dimensions in which a field of a non-negative model is not zero, as in the bars test."""
 SEED = 1
+SEARCH = {"states": 60, "select": 20, "flip": 20, "cross": 20}
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Workload:
     """One problem; ``most`` is the ratio to one matrix product that it is to stay below.
 
     Where a product says little, ``most_ns`` are nanoseconds a state instead: of a few dimensions, or each 100 of many.
+    ``search`` has the kept states, and the proposals of each kind, of one by tv.
     """
 
     id: str
@@ -38,6 +41,7 @@ class Workload:
     most: float | None = None
     most_ns: float | None = None
     what: str = ""
+    search: Mapping[str, int] = field(default_factory=dict)
 
     def job(self, threads: int = 1) -> Job:
         """The problem as a job."""
@@ -45,12 +49,18 @@ class Workload:
         table: dict[str, Any] = {
             "model": {"name": self.model, "causes": self.causes, "sigma": SIGMA, "learn": learn},
             "data": {"source": "array:drawn"},
-            "inference": {"candidates": self.candidates, "gamma": self.gamma, "singletons": self.singletons},
+            "inference": {"candidates": self.candidates, "gamma": self.gamma, **self._scheme()},
             "anneal": {"temperature": self.temperature},
             "run": {"seed": SEED, "threads": threads},
         }
         table["model"]["pi"] = min(0.5, ACTIVE / self.causes)
         return check_job(table, self.id)
+
+    def _scheme(self) -> dict[str, Any]:
+        if not self.search:
+            return {"singletons": self.singletons}
+        kinds = dict(self.search)
+        return {"scheme": "tv", "states": kinds.pop("states"), "propose": kinds}
 
 
 WORKLOADS = (
@@ -63,6 +73,8 @@ WORKLOADS = (
     Workload("M2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=12.0, what="10 x 10 patches"),
     Workload("M3", "mca", 5000, 256, 200, 8, 4, True, 1.05, most=15.0, what="16 x 16 patches"),
     Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
+    Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, kept states", search=SEARCH),
+    Workload("T3", "mca", 5000, 256, 200, 6, 8, False, 1.05, most=25.0, what="the same by maxima", search=SEARCH),
 )
 
 
