@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,21 +36,23 @@ class Outcome(NamedTuple):
 
 
 def run_variants(
-    ranks: Ranks, job: str, variants: Mapping[str, Sequence[str]], folder: Path, seeds: range, max_time: float | None
+    ranks: Ranks, options: TrialsOptions, variants: Mapping[str, Sequence[str]], place: Path, seeds: range
 ) -> dict[str, Outcome] | None:
-    """Run every variant, settings by name, for every seed; None if stopped. Draws the curves to ``<job>.png``."""
+    """Run every variant of a job, settings by name, for every seed, and draw their curves; None if stopped.
+
+    ``options`` are those of the trials of all; the names of all that is written begin with ``place``.
+    """
     found: dict[str, Outcome] = {}
     for name, settings in variants.items():
-        place = folder / f"{Path(job).stem}-{slug(name)}"
-        told = [f"run.seed={seeds[0]}", *settings]
-        trials = TrialsOptions(job, told, len(seeds), output=f"{place}.h5", max_time=max_time)
-        run = TrainOptions(job, told, str(place), max_time=max_time, quiet=True)
-        if run_trials(ranks, trials) == STOPPED or train_job(ranks, run, without_picture) == STOPPED:
+        path, told = place.with_name(f"{place.name}-{slug(name)}"), [*options.set, *settings]
+        run = TrainOptions(options.job, told, str(path), max_time=options.max_time, quiet=True)
+        if run_trials(ranks, replace(options, set=told, output=f"{path}.h5")) == STOPPED:
             return None
-        found[name] = outcome_of(ranks, place, seeds)
+        if train_job(ranks, run, without_picture) == STOPPED:
+            return None
+        found[name] = outcome_of(ranks, path, seeds)
     curves = {name: outcome.curve for name, outcome in found.items()}
-    picture = folder / f"{Path(job).stem}.png"
-    ranks.from_root(lambda: write_whole(picture, png(compared(curves))))
+    ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(compared(curves))))
     return found
 
 
