@@ -6,8 +6,8 @@ import numpy as np
 
 from parallel_et.kernels import kernel, part, scratch
 from parallel_et.kernels.fixed import LOW, add_one, note
-from parallel_et.kernels.select import keep_best, product, shortlist
-from parallel_et.kernels.simd import LANES, add_fixed, exp, fill, fma, highest, list_from, load, maximum, store, total
+from parallel_et.kernels.select import keep_best, list_few, product, shortlist
+from parallel_et.kernels.simd import LANES, add_fixed, exp, fill, fma, highest, load, maximum, store, total
 
 LINEAR, ROUND, ALONG = 0, 1, 2
 """Forms of a log joint: bias_c + y . w_c, bias_c - scale_c |y - w_c|^2, and bias_c - sum_d scale_cd (y_d - w_cd)^2."""
@@ -25,8 +25,8 @@ def distance(X, x, Y, y, D):
         a = fma(gap, gap, a)
         gap = load(X, x + d + LANES) - load(Y, y + d + LANES)
         b = fma(gap, gap, b)
-    if whole < D:
-        gap = load(X, x + whole) - load(Y, y + whole)
+    for d in range(whole, D, LANES):
+        gap = load(X, x + d) - load(Y, y + d)
         a = fma(gap, gap, a)
     return total(a + b)
 
@@ -42,13 +42,22 @@ def distance_along(X, x, Y, y, scale, D):
 
 
 @part
-def joint(form, Y, n, WT, scale, bias, c, D):
-    """Log joint of point n and cluster c, up to what is the same for all clusters."""
-    if form == ROUND:
-        return bias[c] - scale[c] * distance(Y, n * D, WT, c * D, D)
-    if form == ALONG:
-        return bias[c] - distance_along(Y, n * D, WT, c * D, scale, D)
-    return bias[c] + product(Y, n * D, WT, c * D, D)
+def joints_of(form, Y, n, WT, scale, bias, clusters, row, count, logs):
+    """Log joints of point n and ``count`` clusters of a row of them, -inf for negative ones, to the same row of logs."""
+    D, first = Y.shape[1], row * clusters.shape[1]
+    clusters, logs = clusters.reshape(-1), logs.reshape(-1)
+    if form == ROUND:  # outside of the loops, as arrays that branches share are counted by slow calls
+        for k in range(first, first + count):
+            c = np.int64(clusters[k])
+            logs[k] = -np.inf if c < 0 else bias[c] - scale[c] * distance(Y, n * D, WT, c * D, D)
+    elif form == ALONG:
+        for k in range(first, first + count):
+            c = np.int64(clusters[k])
+            logs[k] = -np.inf if c < 0 else bias[c] - distance_along(Y, n * D, WT, c * D, scale, D)
+    else:
+        for k in range(first, first + count):
+            c = np.int64(clusters[k])
+            logs[k] = -np.inf if c < 0 else bias[c] + product(Y, n * D, WT, c * D, D)
 
 
 @kernel("void(int64, float64[:,::1], float64[:,::1], float64[::1], float64[::1], int32[:,::1], float64[:,::1])")
@@ -58,11 +67,8 @@ def joints(form, Y, WT, scale, bias, clusters, logs):
     Y (n, D), WT (C, D), scale (C,) or (C D,) as the form has it, bias (C,), clusters (n, K), logs (n, K) out.
     Costs 3 D operations a cluster.
     """
-    N, D = Y.shape
-    for n in range(N):
-        for k in range(clusters.shape[1]):
-            c = np.int64(clusters[n, k])
-            logs[n, k] = -np.inf if c < 0 else joint(form, Y, n, WT, scale, bias, c, D)
+    for n in range(len(Y)):
+        joints_of(form, Y, n, WT, scale, bias, clusters, n, clusters.shape[1], logs)
 
 
 @kernel(
@@ -75,29 +81,21 @@ def nearest(upper, form, Y, WT, scale, bias, candidates, first):
     ``joints``; candidates (n, C') out. The joints of the C' largest bounds tell which others are in doubt; where there
     are any, their joints are computed as well: the result is exact. About C operations and 3 D C' a point.
     """
-    C, H, D, lanes = candidates.shape[1], upper.shape[1], Y.shape[1], 2 * LANES
+    C, H, lanes = candidates.shape[1], upper.shape[1], 2 * LANES
     tops = np.empty(-(-2 * C // lanes) * lanes, np.float32)
-    found, short, exact = np.empty(H + lanes, np.int32), np.empty(H + lanes, np.float32), np.empty(H)
-    whole = H - H % lanes
+    found, short, exact = np.empty((1, H + lanes), np.int32), np.empty(H + lanes, np.float32), np.empty((1, H))
     for m in range(len(upper)):
         n = first + m
-        count, limit = shortlist(upper, m, C, lanes, np.float32(0.0), tops, found, short), np.inf
+        count, limit = shortlist(upper, m, C, lanes, np.float32(0.0), tops, found[0], short), np.inf
+        joints_of(form, Y, n, WT, scale, bias, found, 0, count, exact)
         for k in range(count):
-            exact[k] = joint(form, Y, n, WT, scale, bias, np.int64(found[k]), D)
-            limit = min(limit, exact[k])
-        lowered = np.float32(limit - BELOW * abs(limit))
-        count = 0
-        for start in range(0, whole, lanes):
-            count += list_from(load(upper, m * H + start), lowered, start, found, count)
-        for h in range(whole, H):
-            found[count] = h
-            count += upper[m, h] >= lowered
+            limit = min(limit, exact[0, k])
+        count = list_few(upper, m, np.float32(limit - BELOW * abs(limit)), lanes, found[0])
         if count > C:
-            for k in range(count):
-                exact[k] = joint(form, Y, n, WT, scale, bias, np.int64(found[k]), D)
-            keep_best(exact, C, found, count)
+            joints_of(form, Y, n, WT, scale, bias, found, 0, count, exact)
+            keep_best(exact[0], C, found[0], count)
         for i in range(C):
-            candidates[n, i] = found[i]
+            candidates[n, i] = found[0, i]
 
 
 @kernel("void(float64[:,::1], float64, float64[::1])")

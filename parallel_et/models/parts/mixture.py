@@ -71,9 +71,11 @@ class Form:
             return best(self.log_singles(rows), count)
         candidates = np.empty((len(rows), count), np.int32)
         features = side_by_side([*groups, np.stack(lengths, 1)], np.float32)
-        step = max(16, PIECE // len(self.bias))
+        step = min(len(rows), max(16, PIECE // len(self.bias)))
+        room = aligned((step, len(self.bias)), np.float32)
         for first in range(0, len(rows), step):
-            upper = features[first : first + step] @ self._upper.T
+            some = features[first : first + step]
+            upper = np.matmul(some, self._upper.T, out=room[: len(some)])
             mixture.nearest(upper, self.form, rows, self.table, self.scale, self.bias, candidates, first)
         return candidates
 
