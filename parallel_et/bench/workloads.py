@@ -76,15 +76,14 @@ WORKLOADS = (
 
 
 def sample(workload: Workload, points: int) -> Drawn:
-    """Points of a workload's model: of clusters, or with fields of random directions or patterns at the bars test's noise.
-    """
+    """Points of a workload's model: clusters, or fields of random directions or patterns at the bars test's noise."""
     options = workload.job().model
     model = MODELS.find(workload.model)(options, workload.dims)
     rng = stream(SEED, "bench")
     W = rng.standard_normal((workload.dims, workload.causes))
     if workload.gamma is None:
-        params = {"W": np.asfortranarray(APART * W), "var": model.filled("var", 1.0), "pi": model.filled("pi", 1 / model.H)}
-        return Drawn(model, params, points, SEED)
+        even = {"var": model.filled("var", 1.0), "pi": model.filled("pi", 1 / model.H)}
+        return Drawn(model, {"W": np.asfortranarray(APART * W), **even}, points, SEED)
     if model.params["W"].low == 0:
         W = rng.gamma(2.0, 1.0, W.shape) * (rng.random(W.shape) < SHARE)
         W[0] += W.sum(0) == 0

@@ -43,7 +43,7 @@ def distance_along(X, x, Y, y, scale, D):
 
 @part
 def joints_of(form, Y, n, WT, scale, bias, clusters, row, count, logs):
-    """Log joints of point n and ``count`` clusters of a row of them, -inf for negative ones, to the same row of logs."""
+    """Log joints of point n and ``count`` clusters of a row, -inf for negative ones, to the same row of logs."""
     D, first = Y.shape[1], row * clusters.shape[1]
     clusters, logs = clusters.reshape(-1), logs.reshape(-1)
     if form == ROUND:  # outside of the loops, as arrays that branches share are counted by slow calls
@@ -71,9 +71,7 @@ def joints(form, Y, WT, scale, bias, clusters, logs):
         joints_of(form, Y, n, WT, scale, bias, clusters, n, clusters.shape[1], logs)
 
 
-@kernel(
-    "void(float32[:,::1], int64, float64[:,::1], float64[:,::1], float64[::1], float64[::1], int32[:,::1], int64)"
-)
+@kernel("void(float32[:,::1], int64, float64[:,::1], float64[:,::1], float64[::1], float64[::1], int32[:,::1], int64)")
 def nearest(upper, form, Y, WT, scale, bias, candidates, first):
     """The clusters of largest joint (TV Alg. 2), in rising order; of equal ones those with the lower index.
 

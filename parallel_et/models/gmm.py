@@ -21,7 +21,7 @@ class GMMOptions(ModelOptions):
 
     covariance: Literal["spherical", "diagonal", "full", "tied"] = Field(
         "spherical",
-        description="one variance for each cluster, one for each cluster and dimension, a matrix for each, or one for all",
+        description="a variance for each cluster, one for each of its dimensions, a matrix for each, or one for all",
     )
     reg: float = Field(
         1e-6,

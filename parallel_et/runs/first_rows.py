@@ -60,7 +60,7 @@ def drawn(squares: np.ndarray, problem: Problem, ranks: Ranks, rng: np.random.Ge
     everything, number = int(totals.sum()), np.zeros(1, np.int64)
     if not everything:
         return rng.integers(problem.shard.points, size=1)
-    place = int(rng.integers(everything)) - int(totals[: ranks.rank].sum())
+    place = min(int(rng.random() * everything), everything - 1) - int(totals[: ranks.rank].sum())
     if 0 <= place < totals[ranks.rank]:
         number[0] = problem.shard.first + np.searchsorted(np.cumsum(squares), place, side="right")
     ranks.sum(number)

@@ -25,8 +25,7 @@ class ETOptions(SchemeOptions):
         None,
         ge=1,
         le=MOST_GAMMA,
-        description="most causes active in a considered state; by default as many as the model lets be active, which it "
-        "must say",
+        description="most causes active in a considered state; by default the most that the model has, if that is few",
     )
     singletons: bool = Field(False, description="also consider every cause alone, candidate or not")
 

@@ -1,6 +1,6 @@
 """Kinds of covariances that the clusters of a Gaussian mixture have: what they are, how they are learned."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,16 +31,6 @@ def round_form(table: np.ndarray, precision: np.ndarray, bias: np.ndarray, centr
     constant = bias - half * np.einsum("cd,cd->c", W, W)
     weights = (precision[:, None] * W, -half[:, None], constant[:, None])
     return Form(mixture.ROUND, table, half, bias, weights, features)
-
-
-@dataclass(frozen=True)
-class WhiteForm(Form):
-    """The same of points that are made white first."""
-
-    whiten: Any = None
-
-    def seen(self, rows: np.ndarray) -> np.ndarray:
-        return pad_rows(self.whiten(rows))
 
 
 @dataclass(frozen=True)
@@ -108,9 +98,10 @@ class Spherical:
         """Add what the kernel does not: all but sums of squares. W (D, C) are the means of the E-step."""
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
-        """The mean of (y - w_c)(y - w_c)^T for clusters that are moved by (C, D) since the E-step, as far as it is kept.
+        """What is kept of the mean of (y - w_c)(y - w_c)^T, for clusters that were moved by (C, D) since the E-step.
 
-        With the sums over y of ``gaps`` (C, D) and of squares from the old w_c; no number for clusters without points.
+        It follows from the sums of the gaps (C, D), and of their squares, to the old w_c; clusters without points have
+        no number.
         """
         rest = move * (sums["active"][:, None] * move - 2 * gaps)
         return (sums["squares"] + rest.sum(1)) / sums["active"] / self.D
@@ -125,8 +116,7 @@ class Spherical:
 
     def log_density(self, params: Params, gap: np.ndarray, c: np.ndarray) -> np.ndarray:
         """log p(y | c) for y - w_c (..., D) and c (...)."""
-        var = np.broadcast_to(params["var"].T[c][..., None] if self.axes == "H" else params["var"].T[c], gap.shape)
-        return -0.5 * (gap * gap / var + np.log(2 * np.pi * var)).sum(-1)
+        return normal(gap, params["var"][c][..., None])
 
 
 class Diagonal(Spherical):
@@ -159,6 +149,9 @@ class Diagonal(Spherical):
 
     def spread(self, params: Params, c: np.ndarray, white: np.ndarray) -> np.ndarray:
         return np.sqrt(params["var"].T)[c] * white
+
+    def log_density(self, params: Params, gap: np.ndarray, c: np.ndarray) -> np.ndarray:
+        return normal(gap, params["var"].T[c])
 
 
 class Full(Spherical):
@@ -217,7 +210,7 @@ class Tied(Full):
         table = pad_rows((params["W"].T - centre) @ R)
         bias = np.log(params["pi"]) - 0.5 * D * np.log(2 * np.pi) - log_diagonal(root)
         form = round_form(table, np.ones(self.C), bias, np.zeros(D))
-        return WhiteForm(**vars(form), whiten=lambda rows: (rows[:, :D] - centre) @ R)
+        return replace(form, whiten=lambda rows: (rows[:, :D] - centre) @ R)
 
     def sums(self, square: Any) -> dict[str, Sum]:
         return {"products": Sum((self.D, self.D), square)}
@@ -238,6 +231,11 @@ class Tied(Full):
         return positive(new, least)
 
 
+def normal(gap: np.ndarray, var: np.ndarray) -> np.ndarray:
+    """Log density of independent gaps (..., D) of the variances (..., D) or (..., 1)."""
+    return -0.5 * (gap * gap / var + np.log(2 * np.pi * var)).sum(-1)
+
+
 def log_diagonal(root: np.ndarray) -> np.ndarray:
     """Half the logarithm of the determinants of covariances with these roots, (k,)."""
     return np.log(np.diagonal(root, axis1=1, axis2=2)).sum(1)
@@ -255,14 +253,14 @@ def roots(var: np.ndarray) -> np.ndarray:
 
 def positive(var: np.ndarray, least: float = LEAST) -> np.ndarray:
     """The same covariances (k, D, D), unless one is none or flat: then with eigenvalues of at least what is given."""
-    least = max(least, LEAST)
+    least, var = max(least, LEAST), 0.5 * (var + var.transpose(0, 2, 1))
     try:
         pivots = np.diagonal(np.linalg.cholesky(var), axis1=1, axis2=2) ** 2
-        if (pivots.min(1) > np.maximum(0.5 * least, FLAT * pivots.max(1))).all() and (var == var.transpose(0, 2, 1)).all():
+        if (pivots.min(1) > np.maximum(0.5 * least, FLAT * pivots.max(1))).all():
             return var
     except LinAlgError:
         pass
-    values, vectors = np.linalg.eigh(0.5 * (var + var.transpose(0, 2, 1)))
+    values, vectors = np.linalg.eigh(var)
     values = np.maximum(values, np.maximum(least, 2 * FLAT * values.max(1, keepdims=True)))
     nearest = (vectors * values[:, None]) @ vectors.transpose(0, 2, 1)
     return 0.5 * (nearest + nearest.transpose(0, 2, 1))

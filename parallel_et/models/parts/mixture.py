@@ -11,7 +11,7 @@ from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Param, Params
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Latents, Table, best
 from parallel_et.kernels import mixture
-from parallel_et.kernels.rows import aligned, padded
+from parallel_et.kernels.rows import aligned, pad_rows, padded
 from parallel_et.models.parts.priors import EDGE, Categorical
 
 PI = Param("H", "weights of the clusters, which add up to 1", low=EDGE / 2, high=1.0)
@@ -37,6 +37,7 @@ class Form:
     bias : (C,)
     weights : features -> log joints, in groups (C, k); that of a group is the part of log p that its features make
     features : (n, width) points -> the same groups (n, k) of them; the last is the constant 1
+    whiten : (n, width) points -> (n, D) those that all of this is of, if they are others
     """
 
     form: int
@@ -45,10 +46,11 @@ class Form:
     bias: np.ndarray
     weights: tuple[np.ndarray, ...]
     features: Callable[[np.ndarray], tuple[np.ndarray, ...]]
+    whiten: Callable[[np.ndarray], np.ndarray] | None = None
 
     def seen(self, rows: np.ndarray) -> np.ndarray:
         """Points (n, width) as all below takes them."""
-        return rows
+        return rows if self.whiten is None else pad_rows(self.whiten(rows))
 
     def log_states(self, rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
         """Of points and the clusters (n, K) that are listed for each, (n, K); -inf where one is negative."""
@@ -62,12 +64,10 @@ class Form:
 
     def nearest(self, rows: np.ndarray, count: int) -> np.ndarray:
         """The ``count`` clusters of largest joint, in rising order, (n, count); of equal ones those of lower index."""
-        groups, single = self.features(rows), self._upper is not None
+        groups, weights = self.features(rows), self._upper
         lengths = [np.sqrt(np.einsum("nk,nk->n", group, group)) for group in groups]
-        if single:
-            most = [length.max(initial=0.0) for length in lengths]
-            single = max(most) < WIDE and sum(np.multiply(most, self._longest)) < SAFE
-        if not single:
+        most = [length.max(initial=0.0) for length in lengths]
+        if weights is None or not (max(most) < WIDE and sum(np.multiply(most, self._longest)) < SAFE):
             return best(self.log_singles(rows), count)
         candidates = np.empty((len(rows), count), np.int32)
         features = side_by_side([*groups, np.stack(lengths, 1)], np.float32)
@@ -75,7 +75,7 @@ class Form:
         room = aligned((step, len(self.bias)), np.float32)
         for first in range(0, len(rows), step):
             some = features[first : first + step]
-            upper = np.matmul(some, self._upper.T, out=room[: len(some)])
+            upper = np.matmul(some, weights.T, out=room[: len(some)])
             mixture.nearest(upper, self.form, rows, self.table, self.scale, self.bias, candidates, first)
         return candidates
 
