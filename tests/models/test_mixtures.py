@@ -332,12 +332,12 @@ def test_a_start_by_k_means_plus_plus_is_drawn_by_squared_distances():
 
 def test_k_means_plus_plus_takes_a_point_as_often_as_its_square_says():
     Y, second = np.array([[0.0], [1.0], [3.0]]), np.zeros(3)
-    for seed in range(300):
+    for seed in range(120):
         table = {**table_of("spherical", {"scheme": "exact"}, causes=2), "run": {"seed": seed}}
         W = problem_of(table, Y)[1]["W"][0]
         second += (W[0] == 0) * (Y[:, 0] == W[1])
     assert second[0] == 0
-    assert second[2] / second.sum() == pytest.approx(0.9, abs=0.1)
+    assert second[2] / second.sum() == pytest.approx(0.9, abs=0.15)
 
 
 @pytest.mark.mpi
