@@ -152,6 +152,10 @@ class Model(Learner):
         """A parameter that begins with one number."""
         return np.full(self.shape(name), value)
 
+    def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """A parameter that begins with points of the data, which come as its columns (D, H)."""
+        return rows
+
     def check(self, summary: Summary) -> None:
         """Refuse data that are none of the model's, by a UserError."""
 

@@ -29,6 +29,9 @@ class PMM(Mixture):
         if summary.negative:
             raise UserError(f"data: expected counts for pmm, found {summary.negative:.1%} negative values")
 
+    def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
+        return 0.5 * (rows + rows.mean(1, keepdims=True))  # a mean of 0 would rule out what one point happens to lack
+
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         D, table = self.D, rows_of({"W": np.log(params["W"])})
         bias = np.log(params["pi"]) - params["W"].sum(0)

@@ -130,7 +130,7 @@ def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
     for index, name in enumerate(model.params):
         init = getattr(job.model.init, name)
         if isinstance(init, RowsInit):
-            params[name] = chosen_rows(problem, ranks, name, init.rows)
+            params[name] = model.from_rows(name, chosen_rows(problem, ranks, name, init.rows))
         elif name not in params:
             params[name] = start_of(model, name, problem.summary, stream(job.run.seed, "init", index))
     ordered = {name: params[name] for name in model.params}

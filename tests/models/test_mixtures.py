@@ -340,6 +340,13 @@ def test_k_means_plus_plus_takes_a_point_as_often_as_its_square_says():
     assert second[2] / second.sum() == pytest.approx(0.9, abs=0.15)
 
 
+def test_a_poisson_start_lies_between_points_and_their_mean():
+    _, Y = case("poisson")
+    _, params = problem_of(table_of("poisson", {"scheme": "exact"}), Y)
+    rows = 2 * params["W"] - params["W"].mean(1, keepdims=True)
+    assert all((np.abs(Y - row).max(1) < 1e-12).any() for row in rows.T)
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("kind", ["spherical", "poisson"])
 def test_a_start_is_the_same_on_any_number_of_ranks(kind):
