@@ -83,10 +83,8 @@ def keys_of(model: Any) -> Any:
             low, high = max(param.low, -LARGEST), min(param.high, LARGEST)
             numbers[name] = float, Field(param.start, ge=low, le=high, description=param.does)
         default: Any = RowsInit(rows=param.rows) if param.rows else None
-        starts[name] = (
-            _start(param.axes) | None,
-            Field(default, description=f"{START}; by default the model's own rule"),
-        )
+        usual = f'rows = "{param.rows}"' if param.rows else "the model's own rule"
+        starts[name] = _start(param.axes) | None, Field(default, description=f"{START}; by default {usual}")
     init: Any = create_model("Init", __base__=Init, **starts)
     return create_model(
         f"{model.__name__}Options",
