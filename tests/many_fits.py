@@ -20,6 +20,8 @@ ET = {"candidates": 4, "gamma": 2, "singletons": True}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
+SEARCH = {"select": 3, "near": 2, "flip": 3, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
+TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
 JOBS = {
     # keys of [model], scheme, points, dtype, anneal
@@ -46,10 +48,15 @@ JOBS = {
         for kind in ("spherical", "diagonal", "full", "tied")
     },
     "all clusters in float32": ({"name": "gmm"}, {"scheme": "exact"}, 150, "float32", ANNEAL),
+    "kept clusters": ({"name": "gmm"}, {"scheme": "tv", "states": 3}, 211, "float64", ANNEAL),
     "clusters of counts": ({"name": "pmm"}, {"candidates": 3}, 150, "float64", ANNEAL),
     "ternary": (TERNARY, ET, 150, "float64", ANNEAL),
     "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
+    "tv": ({"name": "linca"}, TV, 403, "float64", ANNEAL),
+    "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
+    "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
+    "hard": ({"name": "nmf"}, {"scheme": "hard", "gamma": 3, "propose": SEARCH}, 211, "float64", ANNEAL),
     "kept": ({"name": "linca"}, MOODY, 403, "float64", ANNEAL),
     "kept, without memory": ({"name": "mca"}, MOODY, 403, "float64", ANNEAL),
 }

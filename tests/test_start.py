@@ -108,6 +108,19 @@ module.set_up = set_up
     assert not (place / "runs").exists()
 
 
+def test_a_signal_after_all_is_done_changes_nothing(place):
+    code = """
+import os, signal, sys
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGUSR2):
+        kill(pid, number)
+sys.late = Late()  # goes when Python takes itself apart, after it has given the signals back
+"""
+    done = train(1, "job.toml", cwd=place, **hooked(place, code))
+    assert done.returncode == 0, done.stderr
+    assert "result" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("name", [name for name in STOPPING if name != "train"])
 def test_every_command_that_stops_listens_before_it_loads_anything(place, name):
     waiting = at_import(place, "mpi4py", WAIT)

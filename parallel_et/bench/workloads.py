@@ -1,6 +1,7 @@
 """The workloads of the benchmark: problems of published sizes, drawn from the models themselves."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ SHARE = 0.2
 APART = 0.7
 """Standard deviation of the means of clusters around each other, in each dimension, beside their own of 1."""
 SEED = 1
+SEARCH = {"states": 60, "select": 20, "flip": 20, "cross": 20}
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Workload:
     """One problem; ``most`` is the ratio to one matrix product that it is to stay below.
 
     Where a product says little, ``most_ns`` are nanoseconds a state instead: of a few dimensions, or each 100 of many.
+    ``search`` has the kept states, and the proposals of each kind, of one by tv.
     """
 
     id: str
@@ -40,11 +43,12 @@ class Workload:
     most: float | None = None
     most_ns: float | None = None
     what: str = ""
+    search: Mapping[str, int] = field(default_factory=dict)
 
     def job(self, threads: int = 1) -> Job:
         """The problem as a job."""
         model: dict[str, Any] = {"name": self.model, "causes": self.causes}
-        inference: dict[str, Any] = {"candidates": self.candidates, "singletons": self.singletons}
+        inference: dict[str, Any] = {"candidates": self.candidates, **self._scheme()}
         if self.gamma is None:
             model["init"] = {"W": 0.0}  # it begins nearby, no points have to be chosen
         else:
@@ -60,6 +64,12 @@ class Workload:
         }
         return check_job(table, self.id)
 
+    def _scheme(self) -> dict[str, Any]:
+        if not self.search:
+            return {"singletons": self.singletons}
+        kinds = dict(self.search)
+        return {"scheme": "tv", "states": kinds.pop("states"), "propose": kinds}
+
 
 WORKLOADS = (
     Workload("W1", "linca", 2000, 25, 10, 5, 3, most_ns=8.0, what="the bars test"),
@@ -72,6 +82,8 @@ WORKLOADS = (
     Workload("M3", "mca", 5000, 256, 200, 8, 4, True, 1.05, most=15.0, what="16 x 16 patches"),
     Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
     Workload("V2", "gmm", 100000, 50, 1000, 10, most=3.0, what="1000 clusters"),
+    Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, kept states", search=SEARCH),
+    Workload("T3", "mca", 5000, 256, 200, 6, 8, False, 1.05, most=25.0, what="the same by maxima", search=SEARCH),
 )
 
 

@@ -30,6 +30,7 @@ from parallel_et.core.terms import (
     Totals,
 )
 from parallel_et.errors import UserError
+from parallel_et.kernels import VACANT
 from parallel_et.kernels.rows import padded
 
 UNUSED = 1e-12
@@ -201,6 +202,18 @@ class Model(Learner):
         """What a block needs more than once, also for single atoms outside the candidates if these are considered."""
         return block
 
+    def observe_states(self, ready: Any, block: Block) -> Any:
+        """What a block needs more than once where listed states of any atoms are considered."""
+        return self.observe(ready, block, False)
+
+    def log_states(self, ready: Any, seen: Any, states: np.ndarray) -> np.ndarray:
+        """log p(s, y_n) of states (n, K, g) that are listed for each point, (n, K); -inf for vacant places."""
+        logs = np.empty(states.shape[:2])
+        for some in self._pieces(len(states), states.shape[1]):
+            logs[some] = self.log_joint(ready, seen.Y[some, None], np.maximum(states[some], -1))
+        logs[states[:, :, 0] == VACANT] = -np.inf
+        return logs
+
     def select(self, ready: Any, seen: Any, count: int) -> np.ndarray:
         """The ``count`` atoms of most promise, in rising order, (n, count) int32; by default the best single ones."""
         return best(self.log_singles(ready, seen), count)
@@ -291,6 +304,8 @@ class Scheme(Learner, ABC):
     most: int
     candidates: int
     words: str
+    rounds: int = 1
+    """How often it is to look at points that it has not kept anything of."""
 
     @abstractmethod
     def __init__(self, options: Any, latents: Latents) -> None: ...

@@ -76,6 +76,11 @@ class Knobs(NamedTuple):
     model: Mapping[str, float]
     most: int
 
+    @property
+    def undisturbed(self) -> bool:
+        """Whether nothing but the M-step changes the parameters, which then must not lower the free energy."""
+        return self.temperature == 1 and self.cut == 0 and not any(self.noise.values())
+
 
 class Sum(NamedTuple):
     """A statistic: its shape, and the most that one point can add to an element, or how that follows."""

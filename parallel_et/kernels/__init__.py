@@ -32,6 +32,8 @@ part: Callable[..., Any] = numba.njit(forceinline=True, **OPTIONS)
 
 NEGLIGIBLE = 1e-20
 """A state whose weight is below this adds nothing to any statistic that double precision could show."""
+VACANT = -2
+"""What a list begins with that stands for no state."""
 
 
 @part

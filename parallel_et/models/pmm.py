@@ -29,6 +29,9 @@ class PMM(Mixture):
         if summary.negative:
             raise UserError(f"data: expected counts for pmm, found {summary.negative:.1%} negative values")
 
+    def start(self, name: str, summary: Summary) -> tuple[Any, float]:
+        return (summary.mean, summary.mean / 3) if name == "W" else super().start(name, summary)
+
     def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
         return 0.5 * (rows + rows.mean(1, keepdims=True))  # a mean of 0 would rule out what one point happens to lack
 

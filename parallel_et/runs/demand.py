@@ -13,7 +13,7 @@ INTERPRETER = 250_000_000
 ROOT_ARRAYS = 12
 """Arrays of the size of W that the M-step has at a time."""
 POINT = 50
-"""Bytes of a point besides its row: its evidence, whether it is used, and copies of these."""
+"""Bytes of a point besides its row and what a scheme keeps: its evidence, whether it is used, and copies of these."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,14 @@ def demand(
     scratch = block * (states + 2 * H + model.width)
     sums = 2 * count_statistics(model)  # two words each
     prepared = 2 * fields + H * H
+    kept = sum(values.nbytes for values in scheme.keep(1).values())
     data = most * row if memory is None else min(most * row, in_bytes(memory))
     return Demand(
         blocks=blocks,
         points=most,
         states=most * states,
         data=data,
-        work=8 * (threads * (scratch + sums) + prepared) + POINT * most + holds,
+        work=8 * (threads * (scratch + sums) + prepared) + (POINT + 2 * kept) * most + holds,
         posteriors=data // 5 + ROOM,
         root=8 * ((ROOT_ARRAYS + snapshots) * fields + sums),
     )

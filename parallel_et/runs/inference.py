@@ -102,8 +102,11 @@ class Inference:
 
     def _infer(self, scheme: Scheme, Y: np.ndarray, rows: np.ndarray, first: int) -> tuple[Block, Posterior]:
         """The posterior of some rows of a block; UserError that names the first of them without evidence."""
-        block = Block(pad_rows(Y[rows]), self.model.D, first)
-        posterior, _ = scheme.infer(self.step, block, scheme.keep(len(rows)))
+        block = Block(pad_rows(Y[rows]), self.model.D, first + int(rows[0]))
+        kept = scheme.keep(len(rows))
+        for number in range(scheme.rounds):
+            step = self.step._replace(random=self.step.random._replace(iteration=number))
+            posterior, kept = scheme.infer(step, block, kept)
         bad = np.flatnonzero(~np.isfinite(posterior.evidence))
         if len(bad):
             found = posterior.evidence[bad[0]]

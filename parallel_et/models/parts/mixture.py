@@ -149,7 +149,7 @@ class Mixture(Model):
         self.prior, self.latents = Categorical(), Latents(self.H, 1, 1)
 
     def start(self, name: str, summary: Summary) -> tuple[Any, float]:
-        return 1 / self.H, 0.0
+        return (1 / self.H, 0.0) if name == "pi" else super().start(name, summary)
 
     def constrain(self, params: Params) -> Params:
         inside = dict(super().constrain(params))
