@@ -1,4 +1,4 @@
-"""Several small jobs, for test_bits; run by ranks of its own, the root writes what they learn to one file."""
+"""Several small jobs, for test_bits; run by ranks of its own, the root writes what they learn to a folder."""
 
 import sys
 from pathlib import Path
@@ -23,6 +23,7 @@ COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
 SEARCH = {"select": 3, "near": 2, "flip": 3, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
+DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
 JOBS = {
     # keys of [model], scheme, points, dtype, anneal
     "linca": ({"name": "linca"}, ET, 403, "float64", ANNEAL),
@@ -53,6 +54,7 @@ JOBS = {
     "ternary": (TERNARY, ET, 150, "float64", ANNEAL),
     "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
+    "draws": ({"file": str(HERE / "slab.py"), "causes": 4}, DRAWING, 150, "float64", ANNEAL),
     "tv": ({"name": "linca"}, TV, 403, "float64", ANNEAL),
     "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
     "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
@@ -62,10 +64,15 @@ JOBS = {
 }
 
 
-def fits(threads, comm=None):
+THREADED = ("ternary", "counts", "kept, without memory")
+"""Jobs that many ranks do with threads as well."""
+
+
+def fits(threads, comm=None, names=tuple(JOBS)):
     """All that these jobs learn, by name."""
     found, room = {}, expectation.ROOM
-    for name, (model, inference, points, dtype, anneal) in JOBS.items():
+    for name in names:
+        model, inference, points, dtype, anneal = JOBS[name]
         kind = model.get("name", Path(model.get("file", "")).stem)
         data = data_for(kind, points).astype(dtype)
         table = job_table({"causes": 7, **model}, inference, anneal, seed=11)
@@ -96,6 +103,7 @@ def data_for(kind, points):
 
 
 if __name__ == "__main__":
-    learned = fits(1)
-    if Ranks().is_root:
-        np.savez(sys.argv[1], **learned)
+    for threads, names in ((1, tuple(JOBS)), (2, THREADED)):
+        learned = fits(threads, names=names)
+        if Ranks().is_root:
+            np.savez(f"{sys.argv[1]}/{threads}.npz", **learned)

@@ -146,6 +146,13 @@ def binary(states: np.ndarray, atoms: int) -> np.ndarray:
     return table[..., :atoms]
 
 
+def valued(states: np.ndarray, values: np.ndarray, atoms: int) -> np.ndarray:
+    """States (..., g) as the values (..., g) of their atoms, zero for all others, (..., atoms)."""
+    table = np.zeros((*states.shape[:-1], atoms + 1))
+    np.put_along_axis(table, states, values, -1)
+    return table[..., :atoms]
+
+
 def listed(table: np.ndarray) -> np.ndarray:
     """Zeros and ones for all atoms, (n, atoms), as states (n, g); the atoms in rising order."""
     sizes = table.astype(bool).sum(1)

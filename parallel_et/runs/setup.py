@@ -110,6 +110,7 @@ def check_memory(need: Demand, team: Ranks, ranks: Ranks | None = None) -> None:
 
 def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str]:
     """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
+    ranks.load_kernels()
     model, scheme, size = size_up(job, source)
     check_memory(demand_of(job, source, (model, scheme, size), ranks.size), ranks)
     with ranks.together():

@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class Trial:
     params: dict[str, np.ndarray]
 
 
-COLUMNS = tuple(field.name for field in fields(Trial) if field.name != "params")
+COLUMNS = tuple(name for name in Trial.__annotations__ if name != "params")
 
 
 class Trials:

@@ -146,9 +146,9 @@ class MaximalModel(Model):
             maximal.expected_errors(Y, ready.WT, *q, errors)
             total.add("error", errors[used].sum())
             return
-        fields, causes = np.zeros((2, self.H, self.width)), np.zeros((2, self.H))
-        maximal.weighted_sums(Y, ready.power, ready.lower, ready.rho, *q, used, *fields, *causes)
-        for name, values in zip(self.sums(stage), (*fields, *causes), strict=True):
+        found = (*np.zeros((2, self.H, self.width)), *np.zeros((2, self.H)))
+        maximal.weighted_sums(Y, ready.power, ready.lower, ready.rho, *q, used, *found)
+        for name, values in zip(self.sums(stage), found, strict=True):
             total.add(name, values)
 
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
