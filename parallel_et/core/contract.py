@@ -84,6 +84,13 @@ class Learner:
         """Add the statistics of the points of a block that are ``used``, (n,) bool, to ``total``."""
         raise self.lacks("collect")
 
+    def carried(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
+        """Sums that were collected with the parameters ``old`` as they are with ``new``, by the same posteriors.
+
+        For minibatches, which average the sums of several M-steps; by default they stay as they are.
+        """
+        return sums
+
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         """The M-step: the parameters that change. ``sums`` are over all points in M; ``sums["points"]``: how many."""
         raise self.lacks("maximise")

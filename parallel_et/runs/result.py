@@ -13,7 +13,7 @@ from parallel_et.io.sealed import open_sealed, write_sealed
 from parallel_et.io.whole import hdf5_image
 from parallel_et.runs.checked import check_result
 
-GROUPS = ("params", "history", "snapshots", "truth")
+GROUPS = ("params", "history", "snapshots", "truth", "averages")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Result:
     snapshots : name -> (k, ...), among them ``iteration`` (k,)
     truth : name -> the value behind the data, where a generator knows it
     about : job, seed, data fingerprint, sizes, versions, times
+    averages : stage/name -> averaged statistics, of a run whose M-step has the points in batches
     """
 
     params: dict[str, np.ndarray]
@@ -34,6 +35,7 @@ class Result:
     snapshots: dict[str, np.ndarray] = field(default_factory=dict)
     truth: dict[str, np.ndarray] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
+    averages: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def W(self) -> np.ndarray:

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from parallel_et.control.process import held_bytes, readable, usable_bytes
+from parallel_et.core.batches import Batches
 from parallel_et.core.contract import Model, Params, Scheme, Summary
 from parallel_et.core.limits import Limits, check_array
 from parallel_et.core.options import FileInit, RowsInit, start_of
@@ -69,8 +70,9 @@ def model_of(job: Job, dims: int) -> tuple[Model, Scheme]:
 def size_up(job: Job, source: Source) -> tuple[Model, Scheme, int]:
     """The model, the scheme and the points a block, for which no data need to be read."""
     model, scheme = model_of(job, source.dims)
-    size = block_size(source.points, model.nanoseconds(scheme.count), count_statistics(model))
-    return model, scheme, size
+    batch = min(source.points, job.anneal.batch or source.points)
+    size = block_size(batch, model.nanoseconds(scheme.count), count_statistics(model))
+    return model, scheme, size if job.anneal.batch is None else batch // -(-batch // size)
 
 
 def demand_of(job: Job, source: Source, sizes: tuple[Model, Scheme, int], ranks: int) -> Demand:
@@ -112,14 +114,17 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
     """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
     ranks.load_kernels()
     model, scheme, size = size_up(job, source)
+    batch = job.anneal.batch or source.points
+    if batch > source.points:
+        raise UserError(f"anneal.batch: expected at most the {source.points} points of the data, found {batch}")
     check_memory(demand_of(job, source, (model, scheme, size), ranks.size), ranks)
     with ranks.together():
         shard = Shard.of(source.points, size, ranks.rank, ranks.size)
-        rows = rows_of(source, shard, job.data.memory, job.run.threads)
+        rows = rows_of(source, shard, job.data.memory, job.run.threads, ordered=batch == source.points)
         found = survey(rows, shard, source)
     summary = summarise(found, shard, source.dims, ranks)
     model.check(summary)
-    plan = Plan(job.anneal, model, scheme.most, source.points)
+    plan = Plan(job.anneal, model, scheme.most, Batches(source.points, size, batch, job.run.seed))
     team, kept = Team(job.run.threads), scheme.keep(len(shard))
     problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept)
     return problem, initial(job, problem, ranks), fingerprint(found, ranks)
