@@ -36,10 +36,22 @@ class Batches:
         """The numbers of the blocks of an iteration, in rising order."""
         number, place = divmod(iteration, self.count)
         if number != self._pass:
-            places = np.tile(np.arange(self.count), (len(self._edges) - 1, 1))
-            self._pass, self._order = number, stream(self.seed, "batches", number).permuted(places, axis=1)
+            self._pass, self._order = number, self._drawn(stream(self.seed, "batches", number))
         chosen = self._edges[:-1] + self._order[:, place]
-        return chosen[chosen < self._edges[1:]]  # a part may have a block less than there are batches
+        return chosen[chosen < self._edges[1:]]
+
+    def _drawn(self, rng: np.random.Generator) -> np.ndarray:
+        """For each part (rows) and batch (columns) which block of the part it has.
+
+        A part may have a block less than there are batches: each such part leaves out another batch.
+        """
+        last, sizes = self.count - 1, np.diff(self._edges)
+        order = rng.permuted(np.tile(np.arange(self.count), (len(sizes), 1)), axis=1)
+        short = np.flatnonzero(sizes == last)
+        without = rng.permutation(self.count)[: len(short)]
+        order[short, np.argmax(order[short] == last, axis=1)] = order[short, without]
+        order[short, without] = last
+        return order
 
     def size(self, iteration: int) -> int:
         """The number of points of an iteration."""
