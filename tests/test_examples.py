@@ -55,6 +55,16 @@ def test_a_run_is_looked_at_without_the_package(grass, tmp_path):
     assert is_picture(tmp_path / "going/look-fields.png")
 
 
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_minibatches_come_as_far_as_full_em_in_a_fifth_of_the_passes(ranks, tmp_path):
+    small = ("--points", 4000, "--causes", 12, "--dims", 10, "--batch", 200, "--passes", 15)
+    said = example("minibatches.py", *small, ranks=ranks, cwd=tmp_path).splitlines()
+    full, batches = (float(line.split("free energy ")[1].split()[0]) for line in said)
+    assert "after 15 passes" in said[0]
+    assert "after 3 passes" in said[1]
+    assert batches > full - 0.1
+
+
 @pytest.mark.parametrize("made_up", [True, False])
 def test_sound_is_learned_from_chirps_or_a_wave_file(made_up, tmp_path):
     if not made_up:

@@ -90,6 +90,7 @@ def demand_of(job: Job, source: Source, sizes: tuple[Model, Scheme, int], ranks:
         job.data.memory,
         source.holds,
         job.anneal.iterations // job.run.snapshots if job.run.snapshots else 0,
+        job.anneal.batch is not None,
     )
 
 
