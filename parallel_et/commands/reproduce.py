@@ -15,6 +15,7 @@ from scipy.stats import fisher_exact
 import parallel_et
 from parallel_et.commands import STOPPED, Parser
 from parallel_et.commands.train import draw
+from parallel_et.control.listening import stops
 from parallel_et.control.progress import Reporter
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.data.files import FileRows
@@ -88,6 +89,12 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
+    with stops("after what it is at"):
+        return reproduce(ranks, args)
+
+
+def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
+    """Run the experiments one after the other and write the table; returns the exit code."""
     table = ranks.from_root(lambda: chosen(args))
     say = Reporter(ranks.is_root, quiet=False).say
     folder = Path(args.output or f"runs/{args.paper}")

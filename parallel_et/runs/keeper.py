@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from parallel_et.control.listening import stops
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.core.schema import duration
 from parallel_et.errors import UserError
@@ -20,6 +21,8 @@ from parallel_et.runs.result import Result, load
 if TYPE_CHECKING:
     from parallel_et.runs.training import Training
 
+FIRST = 60.0
+"""Seconds after which a run that has none yet writes a checkpoint at the latest, if it does so by the clock."""
 COST = 0.01
 """Share of the time that checkpoints by the clock may take at most; where writing is slow they get rarer."""
 
@@ -52,6 +55,7 @@ class Keeper:
         self.every = job.run.checkpoint.every
         self.seconds = duration(self.every) if isinstance(self.every, str) else 0.0
         self.longest = self.cost = 0.0
+        self.written_at = 0
         self.stopped = Wish.NONE
         self._earlier: Result | None = None
 
@@ -163,8 +167,9 @@ class Keeper:
 
     def run(self, watch: Any = None) -> bool:
         """Train to the end, or until it is time to stop; returns whether the result is there."""
-        self.training.run(watch, self._after)
-        self._save()
+        with stops("after this iteration, with a checkpoint"):
+            self.training.run(watch, self._after)
+            self._save()
         if self.training.ended:
             self.ranks.from_root(lambda: self.directory.finish(self.training.result()))
         return self.training.ended
@@ -186,7 +191,8 @@ class Keeper:
     def _due(self, now: float) -> bool:
         if isinstance(self.every, int):
             return self.training.at.iteration % self.every == 0
-        return now - self.written >= max(self.seconds, self.cost / COST)
+        usual = self.seconds if self.written_at else min(FIRST, self.seconds)
+        return now - self.written >= max(usual, self.cost / COST)
 
     def _save(self) -> None:
         """Write a checkpoint, if there is none of this iteration yet; where that fails the run goes on."""
