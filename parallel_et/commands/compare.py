@@ -53,7 +53,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         seen = survey(rows_of(source, shard, job.data.memory, job.run.threads), shard, source)
     if fingerprint(seen, ranks) != run.about["data fingerprint"]:
         raise UserError(f"{source.name}: expected the data that the run was trained on, found others of the same size")
-    found = compare_with_nmf(ranks, run.params, job, source, args.starts, args.seed, report.say, args.loss)
+    found = compare_with_nmf(ranks, run.params, job, run.seen(source), args.starts, args.seed, report.say, args.loss)
     classical = found.classical
     rest = args.starts - classical.settled
     report.say(

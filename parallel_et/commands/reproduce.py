@@ -251,7 +251,7 @@ def on_real_data(
     here, seconds = ranks.from_root(lambda: (fields_in_words(learned.result), seconds_of(learned.result)))
     verdict = "see report"
     if experiment["data"] == "digits":
-        source = open_together(learned.job, ranks)
+        source = learned.seen(open_together(learned.job, ranks))
         squares, divergence = (
             compare_with_nmf(ranks, learned.params, learned.job, source, say=say, loss=loss).excess
             for loss in ("squares", "divergence")

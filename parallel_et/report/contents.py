@@ -70,6 +70,8 @@ def facts(study: Study) -> dict[str, object]:
         "inference": f"{study.job.inference.scheme}: {study.scheme.words}",
         **{name: in_words(value) for name, value in study.params.items() if value.ndim < 2},
     }
+    if study.result.data:
+        found["data"] = "with the mean of each dimension subtracted, here as in all pictures"
     if study.iterations:
         found["free energy a point"] = f"{history['free_energy'][-1]:.6g} at T = {history['temperature'][-1]:.4g}"
     if "W" in study.result.truth:

@@ -124,7 +124,8 @@ def look_at(
     params, source, sample, trouble = run.params, None, None, ""
     try:
         source = open_data(run)
-        sample = sample_points(Inference(model, scheme, params, ("evidence", "means")), source, report)
+        inference = Inference(model, scheme, params, ("evidence", "means"))
+        sample = sample_points(inference, run.seen(source), report)
         if younger(source, result.about["start"]):
             trouble = f"{source.name} was written after this run began; if it holds other data, all below is of these"
             report.say(f"warning: {trouble}")

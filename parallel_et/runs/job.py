@@ -117,11 +117,18 @@ MOST_LINES = 20
 def read_job(
     job: str | Mapping[str, Any], settings: Iterable[str] = (), instead: Mapping[str, Any] | None = None
 ) -> Job:
-    """The job of a file or of nested tables, with ``section.key=value`` settings, and with another [data] if given."""
+    """The job of a file or of nested tables, with ``section.key=value`` settings.
+
+    ``instead`` of its [data] another, which keeps of it only whether it is centred.
+    """
     table, name, where = (dict(job), "job", "job") if isinstance(job, Mapping) else _load(job)
     for setting in settings:
         _set(table, setting)
-    return check_job(table if instead is None else {**table, "data": instead}, name, where)
+    if instead is not None:
+        data = table.get("data", {})
+        kept = {"centre": data["centre"]} if isinstance(data, Mapping) and "centre" in data else {}
+        table = {**table, "data": {**instead, **kept}}
+    return check_job(table, name, where)
 
 
 def _load(path: str) -> tuple[dict[str, Any], str, str]:
