@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 from scipy.stats import fisher_exact
 
-import parallel_et
 from parallel_et.commands import STOPPED, Parser
 from parallel_et.commands.train import draw
 from parallel_et.control.listening import stops
 from parallel_et.control.progress import Reporter
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.data.files import FileRows
-from parallel_et.errors import UserError
+from parallel_et.errors import UserError, why_no_place
 from parallel_et.io.whole import write_whole
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import digits, grass, sound
 from parallel_et.report.contents import write_report
 from parallel_et.runs.comparison import compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.job import JOBS
 from parallel_et.runs.reading import read_together
 from parallel_et.runs.repeat import TrialsOptions, run_trials
 from parallel_et.runs.result import Result
@@ -33,7 +33,6 @@ from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
 from parallel_et.runs.trials import Trial, read_trials
 
-JOBS = Path(*parallel_et.__path__) / "jobs"
 CHANCE = 0.05
 """Figures that a program as good as the paper's would fall below less often than this are called worse."""
 
@@ -150,7 +149,8 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: expected a folder to write to, found {error.strerror}") from None
+        why = why_no_place(folder, error, parents=True)
+        raise UserError(f"{folder}: expected a folder to write to, found {why}") from None
 
 
 def own_data(folder: str | None) -> dict[str, Path]:

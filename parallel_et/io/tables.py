@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p
 
-from parallel_et.errors import PLACE, UserError
+from parallel_et.errors import PLACE, UserError, why_no_place
 from parallel_et.io.files import dataset_of, open_hdf5
 from parallel_et.io.plain import place_of
 from parallel_et.io.storage import files_of
@@ -58,7 +58,7 @@ def place_for(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in PLACE:
             raise
-        raise UserError(f"{path}: expected a place to write to, found {error.strerror}") from None
+        raise UserError(f"{path}: expected a place to write to, found {why_no_place(path, error)}") from None
 
 
 @contextmanager

@@ -19,13 +19,11 @@ from parallel_et.report.picture import Sound
 from parallel_et.report.quality import Course, course_of
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.inference import Inference
-from parallel_et.runs.job import Job
+from parallel_et.runs.job import HDF5, Job
 from parallel_et.runs.reading import StoredRun, read_run
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import largest_of, open_source
 
-HDF5 = (".h5", ".hdf5")
-"""What the names of files end in that may say what their data are."""
 SAMPLE, STRETCH = 4096, 64
 """Points of the data that are looked at, at most, and how many of them lie side by side."""
 
