@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import Field, ValidationError
@@ -49,6 +49,9 @@ class Run(Section):
     threads: int = Field(1, ge=1, le=1024, description="threads of a rank; they change the time, not the result")
     snapshots: int = Field(0, ge=0, le=MOST, description="keep W every so many iterations; 0: never")
     picture: bool = Field(False, description="draw the fields to fields.png at the end")
+    metrics: Literal["csv"] | None = Field(
+        None, description="write what is known of each iteration, a line each, to metrics.csv as the run goes on"
+    )
     checkpoint: Checkpoint = Checkpoint()
 
 
@@ -104,7 +107,7 @@ LIMITS = {
 }
 WITHOUT_EFFECT = ("run.threads", "data.memory")
 """Keys that change no result: a run may go on with other values."""
-HARMLESS = ("anneal.iterations", "anneal.stop", "run.checkpoint", "run.snapshots", "run.picture")
+HARMLESS = ("anneal.iterations", "anneal.stop", "run.checkpoint", "run.snapshots", "run.picture", "run.metrics")
 """Keys in which a run may go on with other values if its user says so."""
 NESTED = "tables or lists nested too deeply"
 DEFAULT_SCHEME = "et"

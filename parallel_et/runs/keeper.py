@@ -16,6 +16,7 @@ from parallel_et.runs.checkpoints import number, pass_over
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import HARMLESS, Job, differing_keys
 from parallel_et.runs.kept import load_kept, save_kept
+from parallel_et.runs.metrics import Metrics
 from parallel_et.runs.result import Result, load
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Keeper:
         self.longest = self.cost = 0.0
         self.written_at = 0
         self.stopped = Wish.NONE
+        self.metrics = Metrics(directory.path / "metrics.csv") if job.run.metrics else None
+        self._told_metrics = False
         self._earlier: Result | None = None
 
     def look(self) -> None:
@@ -164,6 +167,7 @@ class Keeper:
         """Make the files agree with where the training stands; it goes on from there."""
         self._save()  # a result without a checkpoint is about to be put aside
         self.ranks.from_root(lambda: self.directory.begin(self.job.toml(), self.training.at.iteration, self.job.code()))
+        self._note_metrics()
 
     def run(self, watch: Any = None) -> bool:
         """Train to the end, or until it is time to stop; returns whether the result is there."""
@@ -176,6 +180,7 @@ class Keeper:
 
     def _after(self) -> bool:
         """Called after every iteration: checkpoint, and whether to stop, as all ranks together wish."""
+        self._note_metrics()
         now = time.monotonic()
         self.longest = max(now - self.last, 0.9 * self.longest)
         wish = Wish.CHECKPOINT if self.ranks.is_root and self._due(now) else Wish.NONE
@@ -187,6 +192,18 @@ class Keeper:
         self.stopped = wish & Wish.STOP
         self.last = time.monotonic()
         return bool(self.stopped)
+
+    def _note_metrics(self) -> None:
+        """On the root: bring what is written of each iteration up to date; where that fails the run goes on."""
+        if self.metrics is None or not self.ranks.is_root:
+            return
+        try:
+            self.metrics.update(self.training.history.values)
+            self._told_metrics = False
+        except OSError as error:
+            if not self._told_metrics:
+                self.say(f"warning: {self.metrics.path}: {error.strerror}; it is written again when there is room")
+            self._told_metrics = True
 
     def _due(self, now: float) -> bool:
         if isinstance(self.every, int):

