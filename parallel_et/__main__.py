@@ -28,8 +28,7 @@ def main() -> None:
     if name in COMMANDS:
         start(name, sys.argv[2:])
     if name not in ("--help", "-h"):
-        line = f"parallel-et: expected {' or '.join(COMMANDS)}, found {name}{meant(name, [*COMMANDS])}"
-        print(line, file=sys.stderr)
+        print(f"parallel-et: expected {' or '.join(COMMANDS)}, found {name}{meant(name, [*COMMANDS])}", file=sys.stderr)
         sys.exit(2)
     print("usage: parallel-et COMMAND … (or python -m parallel_et.COMMAND …)")
     for command, does in COMMANDS.items():

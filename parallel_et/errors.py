@@ -2,8 +2,6 @@
 
 import errno
 from difflib import get_close_matches
-from os import PathLike
-from pathlib import Path
 
 PLACE = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
@@ -14,19 +12,6 @@ PLACE = (
 
 class UserError(Exception):
     """The user's input is wrong: one line a mistake, exit code 2, nothing written."""
-
-
-def why_no_place(path: str | PathLike[str], error: OSError, parents: bool = False) -> str:
-    """Why nothing can be written at a path; of what is missing, what that is, which the system does not say.
-
-    ``parents`` : whether the folders above it were to be made as well
-    """
-    if error.errno != errno.ENOENT:
-        return error.strerror or str(error)
-    folder = Path(path).parent
-    while parents and not folder.exists():
-        folder = folder.parent
-    return f"{folder}, where nothing can be made" if folder.exists() else f"no folder {folder}"
 
 
 def meant(word: str, known: list[str]) -> str:

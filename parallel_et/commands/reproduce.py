@@ -18,8 +18,8 @@ from parallel_et.control.listening import stops
 from parallel_et.control.progress import Reporter
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.data.files import FileRows
-from parallel_et.errors import UserError, why_no_place
-from parallel_et.io.whole import write_whole
+from parallel_et.errors import UserError
+from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import digits, grass, sound
 from parallel_et.report.contents import write_report

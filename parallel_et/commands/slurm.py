@@ -9,7 +9,8 @@ from pathlib import Path
 
 import parallel_et
 from parallel_et.commands import Parser
-from parallel_et.errors import UserError, why_no_place
+from parallel_et.errors import UserError
+from parallel_et.io.whole import why_no_place
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.demand import Demand
 from parallel_et.runs.job import Job, read_job

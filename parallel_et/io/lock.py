@@ -14,7 +14,8 @@ from typing import Any
 from uuid import uuid4
 
 from parallel_et.control.process import boot, namespace, start_of
-from parallel_et.errors import UserError, why_no_place
+from parallel_et.errors import UserError
+from parallel_et.io.whole import why_no_place
 
 BEAT = 2.0
 """Seconds between two signs of life of the holder."""

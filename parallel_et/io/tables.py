@@ -11,10 +11,11 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p
 
-from parallel_et.errors import PLACE, UserError, why_no_place
+from parallel_et.errors import PLACE, UserError
 from parallel_et.io.files import dataset_of, open_hdf5
 from parallel_et.io.plain import place_of
 from parallel_et.io.storage import files_of
+from parallel_et.io.whole import why_no_place
 
 Span = tuple[int, int]
 """A range of rows [first, last)."""

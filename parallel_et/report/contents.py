@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from parallel_et.control.progress import Reporter
-from parallel_et.errors import UserError, why_no_place
+from parallel_et.errors import UserError
 from parallel_et.io.files import read_attributes
-from parallel_et.io.whole import write_whole
+from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.report import page, plots, sheets
 from parallel_et.report.page import Chapter, Picture
 from parallel_et.report.picture import Sound, png

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from parallel_et.control.process import age, tell
-from parallel_et.errors import UserError, why_no_place
+from parallel_et.errors import UserError
 from parallel_et.io.lock import Lock
-from parallel_et.io.whole import write_whole
+from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.runs.checkpoints import Checkpoints, read
 from parallel_et.runs.result import Result, load
 

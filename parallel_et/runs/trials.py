@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.limits import LARGEST, Limits, brief, check_arrays, limits_of
-from parallel_et.errors import UserError, why_no_place
+from parallel_et.errors import UserError
 from parallel_et.io.lock import Lock
 from parallel_et.io.sealed import open_sealed, write_sealed
-from parallel_et.io.whole import hdf5_image
+from parallel_et.io.whole import hdf5_image, why_no_place
 from parallel_et.runs.checked import job_of
 from parallel_et.runs.job import UntrustedError
 from parallel_et.runs.result import read_arrays
