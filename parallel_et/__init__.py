@@ -9,7 +9,7 @@ __all__ = ["Result", "fit", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the library when it is first used: commands decide themselves which rank compiles its kernels first."""
+    """Load the library when it is first used: commands hear signals before they load anything."""
     if name in __all__:
         from parallel_et.runs import library
 

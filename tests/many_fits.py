@@ -1,4 +1,4 @@
-"""Several small jobs, for test_bits; run by ranks of its own, the root writes what they learn to one file."""
+"""Several small jobs, for test_bits; run by ranks of its own, the root writes what they learn to a folder."""
 
 import sys
 from pathlib import Path
@@ -20,7 +20,10 @@ ET = {"candidates": 4, "gamma": 2, "singletons": True}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
+SEARCH = {"select": 3, "near": 2, "flip": 3, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
+TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
+DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
 JOBS = {
     # keys of [model], scheme, points, dtype, anneal
     "linca": ({"name": "linca"}, ET, 403, "float64", ANNEAL),
@@ -41,23 +44,42 @@ JOBS = {
     "a pi for each cause": ({"name": "mca", "each": ["pi"]}, ET, 211, "float64", ANNEAL),
     "points for a start": ({"name": "linca", "init": {"W": {"rows": "random"}}}, ET, 211, "float64", ANNEAL),
     "noisyor": ({"name": "noisyor"}, ET, 150, "float64", ANNEAL),
+    **{
+        f"{kind} clusters": ({"name": "gmm", "covariance": kind}, {"candidates": 3}, 211, "float64", ANNEAL)
+        for kind in ("spherical", "diagonal", "full", "tied")
+    },
+    "all clusters in float32": ({"name": "gmm"}, {"scheme": "exact"}, 150, "float32", ANNEAL),
+    "kept clusters": ({"name": "gmm"}, {"scheme": "tv", "states": 3}, 211, "float64", ANNEAL),
+    "clusters of counts": ({"name": "pmm"}, {"candidates": 3}, 150, "float64", ANNEAL),
     "ternary": (TERNARY, ET, 150, "float64", ANNEAL),
     "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
+    "draws": ({"file": str(HERE / "slab.py"), "causes": 4}, DRAWING, 150, "float64", ANNEAL),
+    "tv": ({"name": "linca"}, TV, 403, "float64", ANNEAL),
+    "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
+    "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
+    "hard": ({"name": "nmf"}, {"scheme": "hard", "gamma": 3, "propose": SEARCH}, 211, "float64", ANNEAL),
     "kept": ({"name": "linca"}, MOODY, 403, "float64", ANNEAL),
     "kept, without memory": ({"name": "mca"}, MOODY, 403, "float64", ANNEAL),
 }
 
 
-def fits(threads, comm=None):
+THREADED = ("ternary", "counts", "kept, without memory")
+"""Jobs that many ranks do with threads as well."""
+
+
+def fits(threads, comm=None, names=tuple(JOBS)):
     """All that these jobs learn, by name."""
     found, room = {}, expectation.ROOM
-    for name, (model, inference, points, dtype, anneal) in JOBS.items():
+    for name in names:
+        model, inference, points, dtype, anneal = JOBS[name]
         kind = model.get("name", Path(model.get("file", "")).stem)
         data = data_for(kind, points).astype(dtype)
         table = job_table({"causes": 7, **model}, inference, anneal, seed=11)
         if kind in ("noisyor", "own_model"):  # which have no sigma
             table["model"] = {**{k: v for k, v in table["model"].items() if k != "sigma"}, "learn": ["W", "pi"]}
+        if kind in ("gmm", "pmm"):  # which begin and learn as they would by themselves
+            table["model"] = {"causes": 7, **model}
         table["run"]["threads"] = threads
         expectation.ROOM = -(1 << 40) if "without memory" in name else room
         try:
@@ -74,13 +96,14 @@ def data_for(kind, points):
     """Sums or maxima of fields with noise, or what else a kind of model is of."""
     if kind == "noisyor":
         return (np.random.default_rng(5).random((points, 9)) < 0.4).astype(float)
-    if kind == "own_model":
+    if kind in ("own_model", "pmm"):
         return np.random.default_rng(5).poisson(3.0, (points, 9)).astype(float)
     name = kind if kind in ("linca", "nmf", "mca") else "linca"
     return random_data(name, points, random_params(name, 9, 7, seed=len(kind)), seed=5)
 
 
 if __name__ == "__main__":
-    learned = fits(1)
-    if Ranks().is_root:
-        np.savez(sys.argv[1], **learned)
+    for threads, names in ((1, tuple(JOBS)), (2, THREADED)):
+        learned = fits(threads, names=names)
+        if Ranks().is_root:
+            np.savez(f"{sys.argv[1]}/{threads}.npz", **learned)

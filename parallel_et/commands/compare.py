@@ -10,7 +10,7 @@ from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
 from parallel_et.report.study import open_data
-from parallel_et.runs.comparison import LOSSES, STARTS, compare_with_nmf
+from parallel_et.runs.comparison import LOSSES, STARTS, Starts, compare_with_nmf
 from parallel_et.runs.reading import read_together
 from parallel_et.runs.setup import fingerprint, size_up, survey
 
@@ -53,7 +53,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         seen = survey(rows_of(source, shard, job.data.memory, job.run.threads), shard, source)
     if fingerprint(seen, ranks) != run.about["data fingerprint"]:
         raise UserError(f"{source.name}: expected the data that the run was trained on, found others of the same size")
-    found = compare_with_nmf(ranks, run.params, job, run.seen(source), args.starts, args.seed, report.say, args.loss)
+    found = compare_with_nmf(ranks, run, run.seen(source), Starts(args.starts, args.seed, args.loss), report.say)
     classical = found.classical
     rest = args.starts - classical.settled
     report.say(

@@ -16,6 +16,9 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         "python -m parallel_et.compile",
     )
     ranks.from_root(lambda: parser.parse_args(argv))
+    cache.declare_all()
+    directories = {str(cache.directory_of(name)) for name in cache.declared}
+    ranks.load_kernels()
     if ranks.is_root:
-        print(f"all kernels are in {cache.directory()[0]}", flush=True)
+        print(f"all kernels are in {' and '.join(sorted(directories))}", flush=True)
     return 0

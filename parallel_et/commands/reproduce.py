@@ -3,7 +3,7 @@
 import argparse
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,11 @@ from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.io.whole import why_no_place, write_whole
+from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import digits, grass, sound
 from parallel_et.report.contents import write_report
-from parallel_et.runs.comparison import compare_with_nmf
+from parallel_et.runs.comparison import Starts, compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import JOBS
 from parallel_et.runs.reading import read_together
@@ -119,14 +120,17 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
             settings = [f"data.source={source}"]
             if experiment["data"] in own:  # all of it, however much it is
                 settings.append(f"data.points={ranks.from_root(partial(rows_of, source))}")
-            row = on_real_data(ranks, experiment, job, folder, settings, args.max_time, say)
+            options = TrainOptions(job, settings, max_time=args.max_time)
+            new = on_real_data(ranks, experiment, options, folder / experiment["job"], say)
         else:
             count = args.trials or experiment["trials"]
             seeds = range(table["seed"], table["seed"] + count)
-            row = on_artificial_data(ranks, experiment, job, folder, seeds, args.max_time)
-        if row is None:
+            trials = TrialsOptions(job, [f"run.seed={seeds[0]}"], count, max_time=args.max_time)
+            kind = in_variants if "variants" in experiment else on_artificial_data
+            new = kind(ranks, experiment, trials, folder / experiment["job"], seeds)
+        if not new:
             return STOPPED
-        rows.append(row)
+        rows.extend(new)
         ranks.from_root(lambda: write_whole(path, markdown(table, rows, own).encode()))
     say(f"\n{markdown(table, rows, own)}\nresult: {path}")
     return 0
@@ -191,15 +195,35 @@ def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
     return f"{place if there else sound(folder, ranks.comm, own)}:/segments"
 
 
+def in_variants(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials of several variants, a row each; none if stopped."""
+    found = run_variants(ranks, options, experiment["variants"], place, seeds)
+    if found is None:
+        return []
+    first = next(iter(found.values()))
+    return [
+        Row(
+            f"{experiment['job']}: {name}",
+            experiment["published"]["text"],
+            in_words(outcome, first),
+            verdict(outcome),
+            len(outcome.trials),
+            float(np.mean([trial.seconds for trial in outcome.trials])),
+        )
+        for name, outcome in found.items()
+    ]
+
+
 def on_artificial_data(
-    ranks: Ranks, experiment: dict[str, Any], job: str, folder: Path, seeds: range, max_time: float | None
-) -> Row | None:
-    """Run trials, each with data of its own; None if stopped."""
-    path = folder / f"{experiment['job']}.h5"
-    options = TrialsOptions(job, [f"run.seed={seeds[0]}"], len(seeds), output=str(path), max_time=max_time)
-    if run_trials(ranks, options) == STOPPED:
-        return None
-    return ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials, each with data of its own, into a file; no row if stopped."""
+    path = place.with_suffix(".h5")
+    if run_trials(ranks, replace(options, output=str(path))) == STOPPED:
+        return []
+    return [ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))]
 
 
 def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> Row:
@@ -209,13 +233,13 @@ def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> 
     published = experiment["published"]
     found, of = published["found"], published["of"]
     p = float(fisher_exact([[len(complete), len(done) - len(complete)], [found, of - found]], "less").pvalue)
-    verdict = f"worse (p = {p:.2g})" if p < CHANCE else "as good" if len(complete) * of < found * len(done) else "met"
+    word = f"worse (p = {p:.2g})" if p < CHANCE else "as good" if len(complete) * of < found * len(done) else "met"
     error = float(np.mean([trial.mae for trial in complete])) if complete else None
     return Row(
         experiment["job"],
         figures(found, of, published.get("causes"), published.get("mae"), published.get("note")),
         figures(len(complete), len(done), float(np.mean([trial.found for trial in done])), error),
-        verdict,
+        word,
         len(done),
         float(np.mean([trial.seconds for trial in done])),
     )
@@ -230,35 +254,28 @@ def figures(found: int, of: int, causes: float | None, mae: float | None, note: 
 
 
 def on_real_data(
-    ranks: Ranks,
-    experiment: dict[str, Any],
-    job: str,
-    folder: Path,
-    settings: list[str],
-    max_time: float | None,
-    say: Callable[[str], None],
-) -> Row | None:
-    """One run and its report; None if stopped."""
-    run = folder / experiment["job"]
-    code = train_job(ranks, TrainOptions(job, settings, str(run), max_time=max_time), draw)
+    ranks: Ranks, experiment: dict[str, Any], options: TrainOptions, folder: Path, say: Callable[[str], None]
+) -> list[Row]:
+    """One run in a folder and its report; no row if stopped."""
+    code = train_job(ranks, replace(options, output=str(folder)), draw)
     if code == STOPPED:
-        return None
+        return []
     if code:
-        raise UserError(f"{run}: expected the run to reach its end, found exit code {code}")
-    directory = RunDirectory(str(run))
-    ranks.on_root_alone(lambda root: write_report(directory, {}, run / "report"))
+        raise UserError(f"{folder}: expected the run to reach its end, found exit code {code}")
+    directory = RunDirectory(str(folder))
+    ranks.on_root_alone(lambda root: write_report(directory, {}, folder / "report"))
     learned = read_together(ranks, directory, {})
     here, seconds = ranks.from_root(lambda: (fields_in_words(learned.result), seconds_of(learned.result)))
-    verdict = "see report"
+    judged = "see report"
     if experiment["data"] == "digits":
         source = learned.seen(open_together(learned.job, ranks))
         squares, divergence = (
-            compare_with_nmf(ranks, learned.params, learned.job, source, say=say, loss=loss).excess
+            compare_with_nmf(ranks, learned, source, Starts(loss=loss), say).excess
             for loss in ("squares", "divergence")
         )
         here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
-        verdict = "met" if squares < experiment["below"] else "worse"
-    return Row(experiment["job"], experiment["published"]["text"], here, verdict, 1, seconds)
+        judged = "met" if squares < experiment["below"] else "worse"
+    return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
 
 
 def seconds_of(result: Result) -> float:

@@ -1,5 +1,6 @@
 """The signals that ask a command to stop, heard from its first line on: so light that it can come first."""
 
+import atexit
 import os
 import signal
 import threading
@@ -68,6 +69,14 @@ class Listener:
 
 
 _listener: Listener | None = None
+
+
+def ignore_at_exit() -> None:
+    """Once all is done and said, and Python takes itself apart, a signal changes nothing any more.
+
+    Python would have the system's handlers back then, by which a process ends as if it had failed.
+    """
+    atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in SIGNALS])
 
 
 def listen(answers: bool = True) -> None:

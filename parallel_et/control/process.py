@@ -61,8 +61,8 @@ def free_bytes() -> int:
     page = os.sysconf("SC_PAGE_SIZE")
     free = [usable_bytes(held_bytes()), float(os.sysconf("SC_PHYS_PAGES") * page)]
     with suppress(OSError, IndexError):  # where the system tells
-        fields = (SELF / "statm").read_text().split()
-        for limit, taken in ((resource.RLIMIT_AS, fields[0]), (resource.RLIMIT_DATA, fields[5])):
+        words = (SELF / "statm").read_text().split()
+        for limit, taken in ((resource.RLIMIT_AS, words[0]), (resource.RLIMIT_DATA, words[5])):
             most = resource.getrlimit(limit)[0]
             if most != resource.RLIM_INFINITY:
                 free.append(max(0.0, most - int(taken) * page))
@@ -78,10 +78,10 @@ def tell(text: str, file: TextIO | None = None, end: str = "\n") -> None:
 def start_of(pid: int) -> str:
     """When a process began, in the system's own ticks; "" if /proc shows none of that number, or a zombie."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    return "" if words[0] in "ZX" else words[19]
 
 
 def age() -> float:

@@ -30,6 +30,7 @@ from parallel_et.core.terms import (
     Totals,
 )
 from parallel_et.errors import UserError
+from parallel_et.kernels import VACANT
 from parallel_et.kernels.rows import padded
 
 UNUSED = 1e-12
@@ -62,8 +63,8 @@ class EStep(NamedTuple):
 class Learner:
     """Whatever has parameters that sums over points determine: models, and schemes that learn."""
 
-    params: ClassVar[Mapping[str, Param]] = {}
-    """Its parameters by name."""
+    params: Mapping[str, Param] = {}
+    """Its parameters by name; their axes and limits may depend on its options."""
     stages: tuple[str, ...] = ()
     """Passes over the posteriors that its M-step takes, each with sums and a maximisation of its own."""
 
@@ -135,12 +136,26 @@ class Model(Learner):
             raise UserError(f"{self._name}.params: {name}: expected the axes {expected}, found {''.join(unknown)}")
         return tuple(self.sizes[axis] for axis in axes)
 
-    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+    @classmethod
+    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+        """Keys of [model] of its own that parameters, which a file has, tell of."""
+        return {}
+
+    def start(self, name: str, summary: Summary) -> tuple[Any, float]:
         """Mean and standard deviation of the values that a parameter without a start of its own begins with.
 
-        By default those of fields of any sign: zero, and a third of the data's root mean square.
+        By default those of fields of any sign: zero, and a third of the data's root mean square. The mean may be an
+        array that is broadcast.
         """
         return 0.0, summary.rms / 3 or 1.0
+
+    def filled(self, name: str, value: float) -> np.ndarray:
+        """A parameter that begins with one number."""
+        return np.full(self.shape(name), value)
+
+    def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """A parameter that begins with points of the data, which come as its columns (D, H)."""
+        return rows
 
     def check(self, summary: Summary) -> None:
         """Refuse data that are none of the model's, by a UserError."""
@@ -186,6 +201,18 @@ class Model(Learner):
     def observe(self, ready: Any, block: Block, singles: bool) -> Any:
         """What a block needs more than once, also for single atoms outside the candidates if these are considered."""
         return block
+
+    def observe_states(self, ready: Any, block: Block) -> Any:
+        """What a block needs more than once where listed states of any atoms are considered."""
+        return self.observe(ready, block, False)
+
+    def log_states(self, ready: Any, seen: Any, states: np.ndarray) -> np.ndarray:
+        """log p(s, y_n) of states (n, K, g) that are listed for each point, (n, K); -inf for vacant places."""
+        logs = np.empty(states.shape[:2])
+        for some in self._pieces(len(states), states.shape[1]):
+            logs[some] = self.log_joint(ready, seen.Y[some, None], np.maximum(states[some], -1))
+        logs[states[:, :, 0] == VACANT] = -np.inf
+        return logs
 
     def select(self, ready: Any, seen: Any, count: int) -> np.ndarray:
         """The ``count`` atoms of most promise, in rising order, (n, count) int32; by default the best single ones."""
@@ -277,6 +304,8 @@ class Scheme(Learner, ABC):
     most: int
     candidates: int
     words: str
+    rounds: int = 1
+    """How often it is to look at points that it has not kept anything of."""
 
     @abstractmethod
     def __init__(self, options: Any, latents: Latents) -> None: ...

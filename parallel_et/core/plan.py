@@ -60,9 +60,9 @@ class Plan:
         stop = self.anneal.stop
         if stop is None or not self.settled(iteration):
             return False
-        fields = [name for name, param in self.model.params.items() if len(param.axes) > 1]
+        names = [name for name, param in self.model.params.items() if len(param.axes) > 1]
         return all(
-            np.linalg.norm(new[name] - old[name]) < stop.change * (np.linalg.norm(old[name]) or 1.0) for name in fields
+            np.linalg.norm(new[name] - old[name]) < stop.change * (np.linalg.norm(old[name]) or 1.0) for name in names
         )
 
     def settled(self, iteration: int) -> bool:

@@ -1,13 +1,13 @@
-"""Truncated posteriors of a block of points: as weights of states, or as moments where a model needs no more."""
+"""Posteriors of a block of points: as weights of states, as draws, or as moments where a model needs no more."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
-from parallel_et.core.states import Table, binary
+from parallel_et.core.states import Table, valued
 from parallel_et.kernels import truncated
 
 
@@ -27,6 +27,12 @@ class Sparse(NamedTuple):
     def row(self) -> np.ndarray:
         """The row of each entry."""
         return np.repeat(np.arange(len(self.start) - 1), np.diff(self.start))
+
+    def within(self, used: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row, column and value of each entry of the used rows, (n,) bool."""
+        row = self.row
+        some = used[row]
+        return row[some], self.column[some], self.value[some]
 
     def dense(self, width: int) -> np.ndarray:
         """The rows with zeros where nothing is kept, (n, width)."""
@@ -58,13 +64,12 @@ class Posterior(ABC):
     @property
     def nbytes(self) -> int:
         """Memory that it takes."""
-        values = [getattr(self, field.name) for field in fields(self)]
-        parts = [part for value in values for part in (value if isinstance(value, Sparse) else (value,))]
+        parts = [part for value in vars(self).values() for part in (value if isinstance(value, Sparse) else (value,))]
         return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))
 
     @abstractmethod
     def means(self, atoms: int) -> np.ndarray:
-        """Probability that each atom is active, (n, atoms)."""
+        """<s_h> of each atom, (n, atoms): the probability that it is active, where it has no value of its own."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,9 @@ class Weights(Posterior):
 
     def means(self, atoms: int) -> np.ndarray:
         point, states, q = self.pairs(np.ones(len(self.evidence), bool))
-        return sum_rows(point, q[:, None] * binary(states, atoms), len(self.evidence))
+        total = np.zeros((len(self.evidence), atoms + 1))  # what is padded goes to the last column
+        np.add.at(total, (point[:, None], states), q[:, None])
+        return total[:, :atoms]
 
 
 @dataclass(frozen=True)
@@ -98,12 +105,42 @@ class Listed(Weights):
     q: Sparse
 
     def pairs(self, used: np.ndarray) -> Pairs:
-        row = self.q.row
-        some = used[row]
-        return Pairs(row[some], self.states[row[some], self.q.column[some]], self.q.value[some])
+        row, index, q = self.q.within(used)
+        return Pairs(row, self.states[row, index], q)
 
     def best(self) -> np.ndarray:
         return self.states[np.arange(len(self.states)), self.q.heaviest()[0]]
+
+
+@dataclass(frozen=True)
+class Draws(Listed):
+    """States that were drawn for each point, equal ones maybe several times, with values of their active atoms.
+
+    Attributes
+    ----------
+    values : (n, K, g), of the atoms in ``states``; any number where there is none
+    """
+
+    values: np.ndarray
+
+    def drawn(self, used: np.ndarray) -> np.ndarray:
+        """The values of the states that ``pairs`` has, (m, g)."""
+        row, index, _ = self.q.within(used)
+        return self.values[row, index]
+
+    def means(self, atoms: int) -> np.ndarray:
+        everything = np.ones(len(self.evidence), bool)
+        point, states, q = self.pairs(everything)
+        return sum_rows(point, q[:, None] * valued(states, self.drawn(everything), atoms), len(self.evidence))
+
+    def best(self) -> np.ndarray:
+        """The state of most weight in all its draws, whatever their values; of equal ones the first, (n, g)."""
+        point, states, q = self.pairs(np.ones(len(self.evidence), bool))
+        rows = np.column_stack([point, states])
+        _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+        weight = np.bincount(which.reshape(-1), q)
+        ranked = first[np.lexsort([first, -weight, point[first]])]
+        return states[ranked[np.unique(point[ranked], return_index=True)[1]]]
 
 
 @dataclass(frozen=True)
@@ -124,15 +161,10 @@ class Tabled(Weights):
     alone: Sparse
 
     def pairs(self, used: np.ndarray) -> Pairs:
-        row, single = self.q.row, self.alone.row
-        some, other = used[row], used[single]
-        inside = self.table.chosen(self.candidates[row[some]], self.q.column[some])
-        outside = only(self.alone.column[other], inside.shape[1])
-        return Pairs(
-            np.concatenate([row[some], single[other]]),
-            np.concatenate([inside, outside]),
-            np.concatenate([self.q.value[some], self.alone.value[other]]),
-        )
+        (row, index, q), (single, atom, alone) = self.q.within(used), self.alone.within(used)
+        inside = self.table.chosen(self.candidates[row], index)
+        outside = only(atom, inside.shape[1])
+        return Pairs(np.concatenate([row, single]), np.concatenate([inside, outside]), np.concatenate([q, alone]))
 
     def best(self) -> np.ndarray:
         (chosen, weight), (outside, single) = self.q.heaviest(), self.alone.heaviest()

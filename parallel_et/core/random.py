@@ -22,8 +22,16 @@ class Random(NamedTuple):
     def uniforms(self, purpose: str, first: int, shape: tuple[int, int]) -> np.ndarray:
         """Numbers in [0, 1) for the points from ``first`` on, (points, numbers a point), each by its own index."""
         numbers = np.empty(shape)
-        random.uniforms(np.uint64(_word(f"{self.seed} {self.iteration} {purpose}")), first, numbers)
+        random.uniforms(self.key(purpose), first, numbers)
         return numbers
+
+    def generator(self, purpose: str, first: int) -> np.random.Generator:
+        """A generator for the block of points from ``first`` on."""
+        return np.random.Generator(np.random.Philox(key=[int(self.key(purpose)), first]))
+
+    def key(self, purpose: str) -> np.uint64:
+        """What kernels that draw by themselves need, besides a point and a number."""
+        return np.uint64(_word(f"{self.seed} {self.iteration} {purpose}"))
 
 
 def _word(purpose: str) -> int:

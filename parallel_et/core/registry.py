@@ -17,7 +17,7 @@ SHOWN = 200
 
 
 class Registry:
-    """All that is known of one kind; a module is imported, and its kernels are compiled, only when it is asked for.
+    """All that is known of one kind; a module is imported, which declares its kernels, only when it is asked for.
 
     Parameters
     ----------

@@ -15,6 +15,8 @@ from parallel_et.kernels import select
 
 MANY = 1 << 40
 """More states than anybody can consider."""
+ROOM = 1024
+"""Points whose distances to all others are computed at a time."""
 
 
 class Latents(NamedTuple):
@@ -144,6 +146,13 @@ def binary(states: np.ndarray, atoms: int) -> np.ndarray:
     return table[..., :atoms]
 
 
+def valued(states: np.ndarray, values: np.ndarray, atoms: int) -> np.ndarray:
+    """States (..., g) as the values (..., g) of their atoms, zero for all others, (..., atoms)."""
+    table = np.zeros((*states.shape[:-1], atoms + 1))
+    np.put_along_axis(table, states, values, -1)
+    return table[..., :atoms]
+
+
 def listed(table: np.ndarray) -> np.ndarray:
     """Zeros and ones for all atoms, (n, atoms), as states (n, g); the atoms in rising order."""
     sizes = table.astype(bool).sum(1)
@@ -158,3 +167,16 @@ def best(scores: np.ndarray, count: int) -> np.ndarray:
     candidates = np.empty((len(scores), count), np.int32)
     select.largest(np.ascontiguousarray(scores), candidates)
     return candidates
+
+
+def nearest(points: np.ndarray, count: int) -> np.ndarray:
+    """The ``count`` others that are nearest to each of the points (m, D), (m, count) int32; fewer if there are few."""
+    count = min(count, len(points) - 1)
+    near = np.empty((len(points), count), np.int32)
+    norms = np.einsum("md,md->m", points, points)
+    for first in range(0, len(points) if count else 0, ROOM):
+        scores = points[first : first + ROOM] @ points.T - 0.5 * norms
+        own = np.arange(len(scores))
+        scores[own, first + own] = -np.inf
+        near[first : first + ROOM] = best(scores, count)
+    return near

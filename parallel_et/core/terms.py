@@ -56,6 +56,7 @@ class Param(NamedTuple):
         model's ``start`` says
     low, high : its limits
     each : whether a job may have one for each cause, by ``model.each``
+    rows : which points of the data its columns begin with, if the job does not say it; "" for none
     """
 
     axes: str
@@ -64,6 +65,7 @@ class Param(NamedTuple):
     low: float = -np.inf
     high: float = np.inf
     each: bool = False
+    rows: str = ""
 
 
 class Knob(NamedTuple):
@@ -95,6 +97,11 @@ class Knobs(NamedTuple):
     noise: Mapping[str, float]
     model: Mapping[str, float]
     most: int
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether nothing but the M-step changes the parameters, which then must not lower the free energy."""
+        return self.temperature == 1 and self.cut == 0 and not any(self.noise.values())
 
 
 class Sum(NamedTuple):

@@ -81,14 +81,14 @@ class DrawnFromFile(Drawn):
 
 def model_for(kind: Any, arrays: Mapping[str, np.ndarray], path: str) -> Model:
     """The model of these parameters, its sizes told by its fields."""
-    fields, axes = next((name, param.axes) for name, param in kind.params.items() if {"D", "H"} <= set(param.axes))
-    if fields not in arrays or arrays[fields].ndim != len(axes) or 0 in arrays[fields].shape:
-        found = f"the shape {arrays[fields].shape}" if fields in arrays else "nothing there"
-        raise UserError(f"{path}: /params/{fields}: expected dimensions x causes, found {found}")
-    sizes = dict(zip(axes, arrays[fields].shape, strict=True))
+    name, axes = next((name, param.axes) for name, param in kind.params.items() if {"D", "H"} <= set(param.axes))
+    if name not in arrays or arrays[name].ndim != len(axes) or 0 in arrays[name].shape:
+        found = f"the shape {arrays[name].shape}" if name in arrays else "nothing there"
+        raise UserError(f"{path}: /params/{name}: expected dimensions x causes, found {found}")
+    sizes = dict(zip(axes, arrays[name].shape, strict=True))
     each = [name for name, param in kind.params.items() if param.each and arrays.get(name, np.empty(())).ndim]
     keys: Any = keys_of(kind)
-    return kind(keys(name="model", causes=sizes["H"], each=each), sizes["D"])
+    return kind(keys(name="model", causes=sizes["H"], each=each, **kind.keys_told_by(arrays)), sizes["D"])
 
 
 SOURCE = DrawnFromFile

@@ -1,11 +1,13 @@
 """Numba loops over one block of points; nothing in here knows ranks, files or schedules.
 
-Every kernel is compiled for one explicit signature when its module is imported and is cached on disk, so that
-it is compiled once on a machine and never again for the same types. The dimensions of points and fields are padded
-with zeros, so that rows are whole vectors, and arrays start on cache lines, which vectors then do not straddle.
+Every kernel has one explicit signature and is cached on disk, so that it is compiled once on a machine and never again.
+A module that is imported only declares its kernels: a job compiles and loads those of the modules that it imports. The
+dimensions of points and fields are padded with zeros, so that rows are whole vectors, and arrays start on cache lines,
+which vectors then do not straddle.
 """
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import numba
@@ -17,14 +19,37 @@ from parallel_et.kernels.rows import CACHE_LINE
 OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
 
-def kernel(signature: str) -> Callable[[Callable[..., Any]], Any]:
+class Kernel:
+    """A function that is compiled, or loaded if it was compiled before, when that is asked for or it is first called.
+
+    Parameters
+    ----------
+    signature : the types of what goes in and out
+    """
+
+    _lock = Lock()
+
+    def __init__(self, function: Callable[..., Any], signature: str) -> None:
+        self.function, self.signature = function, signature
+        self._compiled: Callable[..., Any] | None = None
+        cache.declared[cache.name_of(function)] = self.load
+
+    def load(self) -> Callable[..., Any]:
+        """The compiled function."""
+        with self._lock:
+            if self._compiled is None:
+                with cache.ours():
+                    self._compiled = numba.njit(self.signature, cache=True, **OPTIONS)(self.function)
+                cache.declared.pop(cache.name_of(self.function), None)
+        return self._compiled
+
+    def __call__(self, *args: Any) -> Any:
+        return (self._compiled or self.load())(*args)
+
+
+def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
     """The decorator of all kernels, with the types of what goes in and out."""
-
-    def compiled(function: Callable[..., Any]) -> Any:
-        with cache.ours():
-            return numba.njit(signature, cache=True, **OPTIONS)(function)
-
-    return compiled
+    return lambda function: Kernel(function, signature)
 
 
 part: Callable[..., Any] = numba.njit(forceinline=True, **OPTIONS)
@@ -32,6 +57,8 @@ part: Callable[..., Any] = numba.njit(forceinline=True, **OPTIONS)
 
 NEGLIGIBLE = 1e-20
 """A state whose weight is below this adds nothing to any statistic that double precision could show."""
+VACANT = -2
+"""What a list begins with that stands for no state."""
 
 
 @part

@@ -2,14 +2,13 @@
 
 Numba's own rule looks at the file that a kernel is in, not at what it calls, and refuses a directory that it cannot
 write to even if all is there. Here the directory's name tells the source of all kernels, the versions of Python and
-Numba and the processor, so nothing in it is ever out of date; one that ``python -m parallel_et.compile`` has
-completed may be read-only.
+Numba and the processor, so nothing in it is ever out of date, and one that has what is needed may be read-only.
 """
 
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
@@ -22,7 +21,14 @@ from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from numba.core.caching import CompileResultCacheImpl
 
 HERE = Path(__file__).parent
-COMPLETE = "complete"
+COMPILING = "the kernels are compiled for this processor, once; some 20 seconds"
+declared: dict[str, Callable[[], Any]] = {}
+"""The kernels of the modules that were imported and that are not loaded yet, by name: each loads itself."""
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a kernel, with which Numba's file of it begins."""
+    return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
 
 def key() -> str:
@@ -44,18 +50,23 @@ def places() -> list[Path]:
 
 
 @cache
-def directory() -> tuple[Path, str | None]:
-    """The directory, and what to tell people if it is in none of its places."""
-    found = [place / key() for place in places()]
-    for path in found:
-        if is_complete(path) or writable(path):
+def usual() -> list[Path]:
+    """The directory in each of its places."""
+    return [place / key() for place in places()]
+
+
+@cache
+def target() -> tuple[Path, str | None]:
+    """Where kernels are compiled into, and what to tell people if that is in none of its places."""
+    for path in usual():
+        if writable(path):
             return path, None
     shared = Path(tempfile.gettempdir()) / f"parallel_et-{os.getuid()}"
     if not (writable(shared, 0o700) and shared.stat().st_uid == os.getuid()):
         shared = Path(tempfile.mkdtemp(prefix="parallel_et-"))
     path = shared / key()
     writable(path)
-    tried = " or ".join(str(path.parent) for path in found)
+    tried = " or ".join(str(path.parent) for path in usual())
     return path, f"kernels are compiled into {path}, as {tried} cannot be written to"
 
 
@@ -69,39 +80,51 @@ def writable(path: Path, mode: int = 0o777) -> bool:
     return True
 
 
-def is_complete(path: Path) -> bool:
-    """Whether all kernels are in a directory, and it may be looked into."""
-    try:
-        return (path / COMPLETE).exists()
-    except OSError:
-        return False
+def compiled_in(paths: Iterable[Path]) -> set[str]:
+    """Names of the kernels that are in some directories, as far as these may be looked into."""
+    found: set[str] = set()
+    for path in paths:
+        try:
+            found |= {name.partition("-")[0] for name in os.listdir(path) if name.endswith(".nbc")}
+        except OSError:
+            continue
+    return found
 
 
-def complete() -> bool:
-    """Whether all kernels are there."""
-    return is_complete(directory()[0])
+def directory_of(name: str) -> Path:
+    """Where a kernel is, or is to be."""
+    return next((path for path in usual() if name in compiled_in([path])), None) or target()[0]
+
+
+def missing() -> bool:
+    """Whether any of the declared kernels has to be compiled."""
+    elsewhere = declared.keys() - compiled_in(usual())
+    return bool(elsewhere and elsewhere - compiled_in([target()[0]]))
 
 
 def notes() -> list[str]:
-    """What to tell people before the kernels are loaded: that they lie in an odd place, that it will take a while."""
-    path, elsewhere = directory()
-    waiting = [] if any(path.glob("*.nbi")) else ["the kernels are compiled for this processor, once; some 20 seconds"]
-    return [elsewhere, *waiting] if elsewhere else waiting
+    """What to tell people before the declared kernels are loaded: that some lie in an odd place, or take a while."""
+    elsewhere = None if declared.keys() <= compiled_in(usual()) else target()[1]
+    return [note for note in (elsewhere, COMPILING if missing() else None) if note]
 
 
-def load_all() -> None:
-    """Load all kernels, which compiles those that are not there yet."""
+def declare_all() -> None:
+    """Import all modules that have kernels."""
     for path in sorted(HERE.glob("*.py")):
         import_module(f"{__package__}.{path.stem}")
-    if not complete():
-        (directory()[0] / COMPLETE).touch()
+
+
+def load_declared() -> None:
+    """Load the declared kernels, which compiles those that are not there yet."""
+    for load in list(declared.values()):
+        load()
 
 
 class Locator:
     """Tells Numba where a kernel is cached."""
 
     def __init__(self, function: Any) -> None:
-        self.line = function.__code__.co_firstlineno
+        self.directory, self.line = directory_of(name_of(function)), function.__code__.co_firstlineno
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> "Locator":
@@ -110,14 +133,14 @@ class Locator:
 
     def get_cache_path(self) -> str:
         """The directory."""
-        return str(directory()[0])
+        return str(self.directory)
 
     def ensure_cache_path(self) -> None:
         """It was made when it was chosen."""
 
     def get_source_stamp(self) -> str:
         """What a cached kernel must agree with."""
-        return directory()[0].name
+        return self.directory.name
 
     def get_disambiguator(self) -> str:
         """What tells kernels of one name apart."""

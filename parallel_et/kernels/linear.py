@@ -4,7 +4,7 @@ from math import log as log_of
 
 import numpy as np
 
-from parallel_et.kernels import NEGLIGIBLE, kernel, part, scratch
+from parallel_et.kernels import NEGLIGIBLE, VACANT, kernel, part, scratch
 from parallel_et.kernels.fixed import LOW, add_one, note
 from parallel_et.kernels.simd import LANES, add_fixed, exp, fill, fma, highest, list_from, load, maximum, store
 from parallel_et.kernels.truncated import weigh_singles
@@ -299,6 +299,97 @@ def add_pairs(candidates, moments, used, scale, high, low, largest):
                 x = moments[row, n] * scale * used[n]
                 add_one(high, low, h * (h + 1) // 2 + candidates[n, i], x)
                 top = max(top, x)
+    note(largest, top)
+
+
+@kernel("void(float64[:,::1], float64[::1], float64[::1], float64[:,::1], float64, int32[:,:,::1], float64[:,::1])")
+def log_states(products, base, bias, gram, precision, states, logs):
+    """Log joints of states that are listed for each point, as ``posterior`` has them for those of a table.
+
+    products (n, H) = W^T y, states (n, K, g), logs (n, K) out. Costs |s|^2 / 2 operations a state.
+    """
+    N, K, most = states.shape
+    left = np.empty(products.shape[1])
+    for n in range(N):
+        for h in range(len(left)):
+            left[h] = products[n, h] * precision + bias[h]
+        for k in range(K):
+            if states[n, k, 0] == VACANT:
+                logs[n, k] = -np.inf
+                continue
+            term, shared = 0.0, 0.0
+            for i in range(most):
+                h = states[n, k, i]
+                if h < 0:
+                    break
+                term += left[h]
+                for j in range(i):
+                    shared += gram[h, states[n, k, j]]
+            logs[n, k] = base[n] + term - precision * shared
+
+
+@kernel(
+    "Tuple((int64[::1], int64[::1], float64[::1]))(int32[:,:,::1], int64[::1], int32[::1], float64[::1], boolean[::1], "
+    "int64)"
+)
+def means_of_states(states, start, state, weight, used, H):
+    """``means_by_cause`` for states (n, K, g) that are listed; start, state, weight: those that matter, row by row."""
+    N, _, most = states.shape
+    mean, touched = np.zeros(H), np.empty(H, np.int32)
+    point, cause, value = np.empty(16 * N, np.int64), np.empty(16 * N, np.int32), np.empty(16 * N)
+    starts, found = np.zeros(H + 2, np.int64), 0
+    for n in range(N):
+        if not used[n]:
+            continue
+        count = 0
+        for k in range(start[n], start[n + 1]):
+            for i in range(most):
+                h = states[n, state[k], i]
+                if h < 0:
+                    break
+                if mean[h] == 0.0:
+                    touched[count] = h
+                    count += 1
+                mean[h] += weight[k]
+        while found + count > len(point):
+            point = np.append(point, np.empty(len(point), np.int64))
+            cause, value = np.append(cause, np.empty(len(cause), np.int32)), np.append(value, np.empty(len(value)))
+        for c in range(count):
+            h = touched[c]
+            point[found], cause[found], value[found] = n, h, mean[h]
+            starts[h + 2] += 1
+            mean[h] = 0.0
+            found += 1
+    for h in range(H):
+        starts[h + 2] += starts[h + 1]
+    points, values = np.empty(found, np.int64), np.empty(found)
+    for c in range(found):
+        place = starts[cause[c] + 1]
+        points[place], values[place] = point[c], value[c]
+        starts[cause[c] + 1] += 1
+    return starts, points, values
+
+
+@kernel(
+    "void(int32[:,:,::1], int64[::1], int32[::1], float64[::1], boolean[::1], float64, int64[::1], int64[::1], "
+    "float64[::1])"
+)
+def add_pairs_of_states(states, start, state, weight, used, scale, high, low, largest):
+    """``add_pairs`` for states (n, K, g) that are listed, their atoms in rising order. Costs |s|^2 / 2 a state."""
+    N, _, most = states.shape
+    top = 0.0
+    for n in range(N):
+        if not used[n]:
+            continue
+        for k in range(start[n], start[n + 1]):
+            x = weight[k] * scale
+            for i in range(most):
+                h = np.int64(states[n, state[k], i])
+                if h < 0:
+                    break
+                for j in range(i):
+                    add_one(high, low, h * (h + 1) // 2 + states[n, state[k], j], x)
+                    top = max(top, x)
     note(largest, top)
 
 

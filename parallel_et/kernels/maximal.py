@@ -4,7 +4,7 @@ from math import log as log_of
 
 import numpy as np
 
-from parallel_et.kernels import kernel, part, scratch
+from parallel_et.kernels import VACANT, kernel, part, scratch
 from parallel_et.kernels.simd import LANES, choose, equals, exp, fill, fma, highest, load, log, maximum, store, total
 from parallel_et.kernels.simd import power as power_of
 from parallel_et.kernels.truncated import weigh_singles
@@ -153,6 +153,45 @@ def largest_fields(WT, candidates, n, members, state, mean):
             break
         for d in range(0, D, LANES):
             store(mean, d, maximum(load(mean, d), load(WT, candidates[n, i] * D + d)))
+
+
+@part
+def error_of_state(Y, y, WT, state, size, mean):
+    """Squared distance of Y from a flat index on to the largest of the fields of a state; mean (D,) is scratch."""
+    D = WT.shape[1]
+    if size == 0:
+        mean[:] = 0.0
+        return error(Y, y, mean, 0, mean, 0, D)
+    first, second = np.int64(state[0]) * D, np.int64(state[min(1, size - 1)]) * D
+    if size <= 2:
+        return error(Y, y, WT, first, WT, second, D)
+    for d in range(0, D, LANES):
+        top = maximum(load(WT, first + d), load(WT, second + d))
+        for i in range(2, size - 1):
+            top = maximum(top, load(WT, np.int64(state[i]) * D + d))
+        store(mean, d, top)
+    return error(Y, y, mean, 0, WT, np.int64(state[size - 1]) * D, D)
+
+
+@kernel("void(float64[:,::1], float64[:,::1], float64, float64[::1], float64, int32[:,:,::1], float64[:,::1])")
+def log_states(Y, WT, empty, odds, precision, states, logs):
+    """Log joints of states (n, K, g) that are listed for each point, as ``posterior`` has them for those of a table.
+
+    odds (H,) or (1,), logs (n, K) out. Costs (|s| + 2) D operations a state.
+    """
+    N, K, most = states.shape
+    D = Y.shape[1]
+    mean, same = scratch(D), len(odds) == 1
+    for n in range(N):
+        for k in range(K):
+            if states[n, k, 0] == VACANT:
+                logs[n, k] = -np.inf
+                continue
+            size, prior = 0, empty
+            while size < most and states[n, k, size] >= 0:
+                prior += odds[0 if same else states[n, k, size]]
+                size += 1
+            logs[n, k] = prior - 0.5 * precision * error_of_state(Y, n * D, WT, states[n, k], size, mean)
 
 
 @kernel(

@@ -39,16 +39,31 @@ class NMF(LinearModel):
         return best(overshoot(seen.Y, ready.WT), count)
 
     def new_fields(
-        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float
+        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, undisturbed: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         nowhere = np.zeros(self.H, bool)  # the fields are clamped
-        if self.options.mstep == "clamp":
-            return solve_fields(WT, ys, ss, points)[0], nowhere
+        if self.options.mstep == "multiplicative":
+            return self._multiplied(WT, ys, ss, points), nowhere
+        new = solve_fields(WT, ys, ss, points)[0]
+        if undisturbed:
+            # what is clamped may be worse than what was there; multiplicative steps never are
+            new = np.maximum(new, 0.0)
+            worse = errors(new, ys, ss) > errors(WT, ys, ss)
+            new[:, worse] = self._multiplied(WT[:, worse], ys[:, worse], ss, points)
+        return new, nowhere
+
+    def _multiplied(self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> np.ndarray:
+        """Fields after the steps of ET eq. 27."""
         data, new = np.maximum(ys, 0.0), WT
         for _ in range(self.steps):
             model = ss @ new
             new = np.where(model > 0, new * data / np.where(model > 0, model, 1.0), new)
-        return np.where(np.diag(ss)[:, None] > UNUSED * points, new, WT), nowhere
+        return np.where(np.diag(ss)[:, None] > UNUSED * points, new, WT)
+
+
+def errors(WT: np.ndarray, ys: np.ndarray, ss: np.ndarray) -> np.ndarray:
+    """Sum of <|y - W s|^2> of each dimension, but for that of y alone; (D,)."""
+    return (WT * (ss @ WT - 2 * ys)).sum(0)
 
 
 MODEL = NMF

@@ -169,23 +169,24 @@ class Ranks:
         return error
 
     def load_kernels(self) -> None:
-        """Load all kernels on the root, then on one rank a node, then on the rest: each finds what others compiled.
+        """Load the kernels of all modules that are imported by now; all ranks call this together.
 
-        Where all are compiled already, all ranks load them at the same time.
+        The root does so first, then one rank a node, then the rest: each finds what others compiled. Where all are
+        compiled already, all ranks load them at the same time.
         """
         from parallel_et.kernels import cache  # takes its time to load
 
         for note in cache.notes() if self.is_root else ():
             print(f"note: {note}", file=sys.stderr, flush=True)
-        if self.size == 1 or self.comm.allreduce(cache.complete(), MPI.LAND):
-            cache.load_all()
+        if self.size == 1 or self.comm.allreduce(not cache.missing(), MPI.LAND):
+            cache.load_declared()
             return
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         turn = 0 if self.is_root else 1 if node.rank == 0 else 2
         node.Free()
         for now in range(3):
             if now == turn:
-                cache.load_all()
+                cache.load_declared()
             self.meet_idly()
 
     def sum_on_node(self, *values: int) -> list[int]:
@@ -247,7 +248,7 @@ def mistake(error: BaseException, ranks: Ranks) -> str:
 
 
 def run_command(load: Callable[[], Command], argv: Sequence[str] | None = None) -> NoReturn:
-    """Load a command, once the kernels are there, run it on all ranks and leave with its exit code.
+    """Load a command, run it on all ranks and leave with its exit code.
 
     A UserError, which all ranks have by then, is printed by the root: exit code 2. So is a file or folder of which the
     system says that it cannot be used, if all ranks have heard so. Any other exception ends the whole job at once with
@@ -258,12 +259,10 @@ def run_command(load: Callable[[], Command], argv: Sequence[str] | None = None) 
     argv = sys.argv[1:] if argv is None else argv
     try:
         import_module("scipy.linalg")  # has a BLAS of its own, which may hang where memory is small
+        command = load()
         ranks.meet_in_time(start_limit())
         for word in argv:
             check_name(word)
-        ranks.load_kernels()
-        command = load()
-        ranks.meet_in_time(start_limit())
         if ranks.either(bool(heard())):
             code = STOPPED
             if ranks.is_root:

@@ -59,8 +59,8 @@ def check_result(result: "Result", where: str) -> None:
 
     if snapshots := result.snapshots:
         k = len(np.atleast_1d(snapshots.get("iteration", ())))
-        fields = {name: limits._replace(shape=(k, *limits.shape)) for name, limits in params.items() if limits.shape}
-        check_arrays(snapshots, {"iteration": Limits((k,), 1, done), **fields}, f"{where}: /snapshots")
+        arrays = {name: limits._replace(shape=(k, *limits.shape)) for name, limits in params.items() if limits.shape}
+        check_arrays(snapshots, {"iteration": Limits((k,), 1, done), **arrays}, f"{where}: /snapshots")
         if snapshots["iteration"].dtype.kind not in "iu" or (np.diff(snapshots["iteration"]) <= 0).any():
             raise UserError(f"{where}: /snapshots/iteration: expected rising numbers, found others")
     truth = {name: Limits(values.shape) for name, values in result.truth.items()}

@@ -1,7 +1,7 @@
 """Checkpoints: the result so far, from which a run goes on; checksummed, whole or not there, the last few kept."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,24 +47,12 @@ class Checkpoints:
                 remove_kept(old)
 
     def newest(self, foreign: Callable[[Result], str | None], warn: Callable[[str], None]) -> tuple[Path, Result]:
-        """The newest checkpoint that is sound; others are put aside with a warning, none at all is an error.
-
-        Parameters
-        ----------
-        foreign : says why a checkpoint is not one of this run, or None
-        """
-        for path in self.names():
-            try:
-                result = read(path)
-                if (why := foreign(result)) is None:
-                    return path, result
-                why = f"{path}: {why}"
-            except UserError as error:
-                why = str(error)
-            pass_over(path, why, warn)
-        raise UserError(
-            f"{self.path}: expected a checkpoint to go on from, found none that is sound; --fresh starts over"
-        )
+        """The newest checkpoint that is sound, see ``first_sound``; none at all is an error."""
+        if (found := first_sound(self.names(), read, foreign, warn)) is None:
+            raise UserError(
+                f"{self.path}: expected a checkpoint to go on from, found none that is sound; --fresh starts over"
+            )
+        return found
 
     def tidy(self) -> None:
         """Remove what a killed run has left half written; only who holds the run directory may do this."""
@@ -86,6 +74,30 @@ def number(path: Path) -> int:
 def read(path: Path) -> Result:
     """A checkpoint, verified; UserError that says what is wrong with it."""
     return read_result(path, "a checkpoint")
+
+
+def first_sound(
+    paths: Iterable[Path],
+    read: Callable[[Path], Result],
+    foreign: Callable[[Result], str | None],
+    warn: Callable[[str], None],
+) -> tuple[Path, Result] | None:
+    """The first file that is sound and of this run; those before it are put aside with a warning.
+
+    Parameters
+    ----------
+    foreign : says why a result or checkpoint is not one of this run, or None
+    """
+    for path in paths:
+        try:
+            result = read(path)
+            if (why := foreign(result)) is None:
+                return path, result
+            why = f"{path}: {why}"
+        except UserError as error:
+            why = str(error)
+        pass_over(path, why, warn)
+    return None
 
 
 def pass_over(path: Path, why: str, warn: Callable[[str], None]) -> None:

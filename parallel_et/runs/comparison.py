@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.core.contract import Params
 from parallel_et.data.base import Source
 from parallel_et.data.stream import rows_of
 from parallel_et.errors import UserError
@@ -16,7 +15,7 @@ from parallel_et.parallel.shard import Shard
 from parallel_et.parallel.sums import exact_sum
 from parallel_et.parallel.team import Team
 from parallel_et.runs.inference import Inference
-from parallel_et.runs.job import Job
+from parallel_et.runs.reading import StoredRun
 from parallel_et.runs.setup import largest_of, size_up
 
 STARTS = 5
@@ -28,6 +27,15 @@ ROOM = 1 << 31
 """Bytes of points in double precision that classical NMF is given: it needs them all at once, on the root."""
 STRETCH = 256
 """Points side by side, where it gets only some."""
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Random starts of classical NMF: how many, the seed of the first, and which of LOSSES they minimise."""
+
+    count: int = STARTS
+    seed: int = 1
+    loss: str = "squares"
 
 
 @dataclass(frozen=True)
@@ -68,44 +76,40 @@ class Comparison:
 
 def compare_with_nmf(
     ranks: Ranks,
-    params: Params,
-    job: Job,
+    run: StoredRun,
     source: Source,
-    starts: int = STARTS,
-    seed: int = 1,
+    starts: Starts = Starts(),
     say: Callable[[str], None] = lambda line: None,
-    loss: str = "squares",
 ) -> Comparison:
     """Both errors on the points of ``source``, on every rank; all ranks call this together.
 
     Parameters
     ----------
-    params, job : what a run has learned, and its job
+    run : what was learned
     source : its data; values below zero are refused, as classical NMF cannot explain them
-    starts, seed : of classical NMF, whose best start counts
+    starts : of classical NMF, whose best counts
     say : is told on the root what was found
-    loss : one of LOSSES
     """
     ranks.from_root(check_sklearn)  # before anything is computed
-    error = reconstruction_error(ranks, params, job, source)
+    error = reconstruction_error(ranks, run, source)
 
     def alone(root: Ranks) -> Classical:
-        say(f"{job.model.name}: reconstruction error {error:.6g}, of {source.points} points")
+        say(f"{run.job.model.name}: reconstruction error {error:.6g}, of {source.points} points")
         Y = some_points(source)
         if len(Y) < source.points:
             say(f"classical NMF: as many points as fit in {ROOM >> 20} MiB, {len(Y)} of {source.points}")
-        return classical_nmf(Y, job.model.causes, starts, seed, say, loss)
+        return classical_nmf(Y, run.job.model.causes, starts, say)
 
     return Comparison(error, ranks.on_root_alone(alone))
 
 
-def reconstruction_error(ranks: Ranks, params: Params, job: Job, source: Source) -> float:
+def reconstruction_error(ranks: Ranks, run: StoredRun, source: Source) -> float:
     """1/(ND) sum_n |y_n - <mean of y given s>_q|^2 of all points, at temperature 1; all ranks call this together.
 
     Where causes add up this is |y_n - sum_h W_h <s_h>_q|^2 (ET sec. 4.1.2). The same bits on any number of ranks.
     """
-    model, scheme, size = size_up(job, source)
-    inference = Inference(model, scheme, params, ["reconstruction"])
+    job, size = run.job, size_up(run.job, source)[2]
+    inference = Inference(run.model, run.scheme, run.params, ["reconstruction"])
     with ranks.together():
         shard = Shard.of(source.points, size, ranks.rank, ranks.size)
         rows = rows_of(source, shard, job.data.memory, job.run.threads)
@@ -132,27 +136,21 @@ def some_points(source: Source) -> np.ndarray:
 
 
 def classical_nmf(
-    Y: np.ndarray,
-    causes: int,
-    starts: int = STARTS,
-    seed: int = 1,
-    say: Callable[[str], None] = lambda line: None,
-    loss: str = "squares",
+    Y: np.ndarray, causes: int, starts: Starts, say: Callable[[str], None] = lambda line: None
 ) -> Classical:
     """The start of scikit-learn's NMF with the smallest squared error, on points Y (n, D) without negative values."""
     kind = find_nmf()
     if (least := float(Y.min())) < 0:
         raise UserError(f"classical NMF: expected no values below zero, found {least:.4g}")
     runs = []
-    for start in range(starts):
-        nmf = kind(
-            causes, init="random", random_state=(seed + start) % 2**32, max_iter=STEPS, tol=TOLERANCE, **LOSSES[loss]
-        )
+    for start in range(starts.count):
+        seed, loss = (starts.seed + start) % 2**32, LOSSES[starts.loss]
+        nmf = kind(causes, init="random", random_state=seed, max_iter=STEPS, tol=TOLERANCE, **loss)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a start that did not settle: it is counted
             shares = nmf.fit_transform(Y)
         runs.append((float(((Y - shares @ nmf.components_) ** 2).mean()), nmf))
-        say(f"classical NMF: start {start + 1} of {starts}: error {runs[-1][0]:.6g} after {nmf.n_iter_} steps")
+        say(f"classical NMF: start {start + 1} of {starts.count}: error {runs[-1][0]:.6g} after {nmf.n_iter_} steps")
     best = min(runs, key=lambda run: run[0])[1]
     errors = tuple(error for error, _ in runs)
     return Classical(best.components_.T.copy(), errors, sum(nmf.n_iter_ < STEPS for _, nmf in runs), len(Y))

@@ -15,7 +15,7 @@ from parallel_et.control.process import age, tell
 from parallel_et.errors import UserError
 from parallel_et.io.lock import Lock
 from parallel_et.io.whole import why_no_place, write_whole
-from parallel_et.runs.checkpoints import Checkpoints, read
+from parallel_et.runs.checkpoints import Checkpoints, first_sound, number, read
 from parallel_et.runs.result import Result, load
 
 CODE = {"model": "model.py", "inference": "scheme.py"}
@@ -152,6 +152,22 @@ class RunDirectory:
                     return read(path), path.name
             if names == before:  # else those of a run at work made place for others
                 raise UserError(f"{self.path}: expected a run with a result or a checkpoint, found none")
+
+    def newest(
+        self, foreign: Callable[[Result], str | None], warn: Callable[[str], None]
+    ) -> tuple[Path, Result] | None:
+        """What this run goes on from, if there is anything: the newest checkpoint, or a result that is newer still.
+
+        What is not sound, or foreign, is put aside; only who holds the directory may do this.
+        """
+        result = first_sound([self.result] if self.finished else [], load, foreign, warn)
+        latest = max(map(number, self.checkpoints.names()), default=-1)
+        if result is not None and int(result[1].about["iteration"]) > latest:
+            return result
+        if not self.checkpoints:
+            return None
+        self.checkpoints.tidy()
+        return self.checkpoints.newest(foreign, warn)
 
     def trusted(self, trust: bool, model: str | None, scheme: str | None) -> dict[str, str]:
         """Files of a model and a scheme that may be executed: those that are named, or the run's own if trusted."""

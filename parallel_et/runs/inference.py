@@ -79,7 +79,7 @@ class Inference:
         scheme: Scheme | None = self.scheme
         while scheme is not None and len(rows):
             for some in pieces(rows, scheme.count):
-                block, posterior = self._infer(scheme, Y, some, first)
+                block, posterior = self._posterior(scheme, Y, some, first)
                 if scheme is self.scheme:
                     self._note(posterior, some, found)
                 if "map" in self.what:
@@ -92,7 +92,7 @@ class Inference:
             scheme = self._raise(scheme) if len(rows) else None
         if self._exact is not None:
             for some in pieces(np.arange(len(Y)), self._exact.count):
-                _, whole = self._infer(self._exact, Y, some, first)
+                _, whole = self._posterior(self._exact, Y, some, first)
                 found["quality"][some] = np.exp(np.minimum(found["quality"][some] - whole.evidence, 0.0))
         return found
 
@@ -103,10 +103,13 @@ class Inference:
         gamma, latents = found["map_gamma"], self.model.latents
         return int(((found["map"].sum(1) == gamma) & (gamma < latents.most_of(latents.atoms))).sum())
 
-    def _infer(self, scheme: Scheme, Y: np.ndarray, rows: np.ndarray, first: int) -> tuple[Block, Posterior]:
+    def _posterior(self, scheme: Scheme, Y: np.ndarray, rows: np.ndarray, first: int) -> tuple[Block, Posterior]:
         """The posterior of some rows of a block; UserError that names the first of them without evidence."""
-        block = Block(pad_rows(Y[rows]), self.model.D, first)
-        posterior, _ = scheme.infer(self.step, block, scheme.keep(len(rows)))
+        block = Block(pad_rows(Y[rows]), self.model.D, first + int(rows[0]))
+        kept = scheme.keep(len(rows))
+        for number in range(scheme.rounds):
+            step = self.step._replace(random=self.step.random._replace(iteration=number))
+            posterior, kept = scheme.infer(step, block, kept)
         bad = np.flatnonzero(~np.isfinite(posterior.evidence))
         if len(bad):
             found = posterior.evidence[bad[0]]

@@ -1,8 +1,7 @@
-"""A run that cannot be lost: what is in its directory, where to go on, checkpoints, and stopping well."""
+"""A run that cannot be lost: where to go on, checkpoints, and stopping well."""
 
 import time
-import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,11 @@ from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.core.schema import duration
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.checkpoints import number, pass_over
-from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.job import HARMLESS, Job, differing_keys
+from parallel_et.runs.checkpoints import pass_over
+from parallel_et.runs.claim import Claim
 from parallel_et.runs.kept import load_kept, save_kept
 from parallel_et.runs.metrics import Metrics
-from parallel_et.runs.result import Result, load
+from parallel_et.runs.result import Result
 
 if TYPE_CHECKING:
     from parallel_et.runs.training import Training
@@ -29,59 +27,27 @@ COST = 0.01
 
 
 class Keeper:
-    """Keeps a run in its directory.
+    """Keeps a run in its directory: goes on, within ``keeping``, from what the claim finds there; all is collective."""
 
-    First ``look`` at what is there, then, with a training, go on from it within ``keeping``.
-
-    Parameters
-    ----------
-    allowed : keys in which the run that is there may differ
-    fresh : start over, whatever is there
-    stopping : when to stop before the end
-    say : how the root tells of it
-    """
-
-    def __init__(
-        self,
-        directory: RunDirectory,
-        job: Job,
-        ranks: Ranks,
-        allowed: Iterable[str] = (),
-        fresh: bool = False,
-        stopping: Stopping | None = None,
-        say: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        self.directory, self.job, self.ranks, self.allowed = directory, job, ranks, tuple(allowed)
-        self.fresh, self.stopping, self.say = fresh, stopping, say
-        self.every = job.run.checkpoint.every
+    def __init__(self, claim: Claim, ranks: Ranks) -> None:
+        self.claim, self.ranks = claim, ranks
+        self.directory, self.job, self.say = claim.directory, claim.job, claim.say
+        self.every = self.job.run.checkpoint.every
         self.seconds = duration(self.every) if isinstance(self.every, str) else 0.0
         self.longest = self.cost = 0.0
         self.written_at = 0
         self.stopped = Wish.NONE
-        self.metrics = Metrics(directory.path / "metrics.csv") if job.run.metrics else None
+        self.metrics = Metrics(self.directory.path / "metrics.csv") if self.job.run.metrics else None
         self._told_metrics = False
+        self._stopping: Stopping | None = None
         self._earlier: Result | None = None
-
-    def look(self) -> None:
-        """Refuse, on the root, a place that is none for this run: not a directory, or the run of another job."""
-        self.directory.check_place()
-        if self.fresh or (stored := self.directory.stored_job()) is None:
-            return
-        if differing := differing_keys(stored, self.job.resolved(), self.allowed):
-            may = [key for key in HARMLESS if any(line.startswith(key) for line in differing)]
-            harmless = all(line.startswith(HARMLESS) for line in differing)
-            go_on = f", or go on all the same with {' '.join(f'--allow {key}' for key in may)}" if harmless else ""
-            raise UserError(
-                f"{self.directory.path}: holds a run of another job; use another --output, or --fresh to start over"
-                + "\n".join([go_on, *(f"  {line}" for line in differing)])
-            )
 
     @contextmanager
     def keeping(self, training: "Training") -> Iterator[None]:
         """Hold the directory, and put the training where the run that is there stands."""
         self.training = training
         try:
-            self.ranks.from_root(self._take)
+            self.ranks.from_root(self.claim.take)
             self._resume()
             self.last = self.written = time.monotonic()
             there = self.ranks.from_root(lambda: self.directory.checkpoints.of(training.at.iteration).exists())
@@ -90,13 +56,6 @@ class Keeper:
         finally:
             if self.ranks.is_root:
                 self.directory.release()
-
-    def _take(self) -> None:
-        self.directory.hold(self.say)
-        self.look()  # again: another job may have been here meanwhile
-        if self.fresh and (aside := self.directory.set_aside()) is not None:
-            self.directory.hold(self.say)
-            self.say(f"what was there is kept in {aside}")
 
     def _resume(self) -> None:
         while (found := self.ranks.from_root(self._find)) is not None:
@@ -123,40 +82,11 @@ class Keeper:
 
     def _find(self) -> tuple[str, str, str] | None:
         """On the root: the name, the data's fingerprint and the digest of the points of what to go on from."""
-        directory, checkpoints = self.directory, self.directory.checkpoints
-        result = self._whole_result()
-        newest = max(map(number, checkpoints.names()), default=-1)
-        if result is not None and int(result.about["iteration"]) > newest:
-            name, self._earlier = directory.result.name, result
-        elif checkpoints:
-            checkpoints.tidy()
-            path, self._earlier = checkpoints.newest(self._foreign, self.say)
-            name = path.name
-        else:
-            if directory.stored_job() is not None:
-                self.say(f"{directory.path}: holds this run, but not yet a checkpoint; it starts from the beginning")
+        if (found := self.claim.find()) is None:
             return None
+        path, self._earlier = found
         about = self._earlier.about
-        return name, about["data fingerprint"], about.get("points digest", "")
-
-    def _whole_result(self) -> Result | None:
-        """The result, if there is one that is sound and of this job."""
-        path = self.directory.result
-        if not self.directory.finished:
-            return None
-        try:
-            result = load(path)
-            if (why := self._foreign(result)) is None:
-                return result
-            why = f"{path}: {why}"
-        except UserError as error:
-            why = str(error)
-        pass_over(path, why, self.say)
-        return None
-
-    def _foreign(self, found: Result) -> str | None:
-        keys = differing_keys(tomllib.loads(found.about["job"]), self.job.resolved(), HARMLESS)
-        return f"expected a run of this job, found one of another ({keys[0]})" if keys else None
+        return path.name, about["data fingerprint"], about.get("points digest", "")
 
     @property
     def finished(self) -> bool:
@@ -169,8 +99,9 @@ class Keeper:
         self.ranks.from_root(lambda: self.directory.begin(self.job.toml(), self.training.at.iteration, self.job.code()))
         self._note_metrics()
 
-    def run(self, watch: Any = None) -> bool:
+    def run(self, watch: Any = None, stopping: Stopping | None = None) -> bool:
         """Train to the end, or until it is time to stop; returns whether the result is there."""
+        self._stopping = stopping
         with stops("after this iteration, with a checkpoint"):
             self.training.run(watch, self._after)
             self._save()
@@ -184,8 +115,8 @@ class Keeper:
         now = time.monotonic()
         self.longest = max(now - self.last, 0.9 * self.longest)
         wish = Wish.CHECKPOINT if self.ranks.is_root and self._due(now) else Wish.NONE
-        if self.stopping is not None:
-            wish |= self.stopping.wish(1.2 * self.longest + 2 * self.cost)
+        if self._stopping is not None:
+            wish |= self._stopping.wish(1.2 * self.longest + 2 * self.cost)
         wish = Wish(self.ranks.either(wish))
         if wish & Wish.CHECKPOINT:
             self._save()

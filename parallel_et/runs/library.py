@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs import training
 from parallel_et.runs.result import Result, load
 
 __all__ = ["Result", "fit", "load"]
@@ -30,8 +31,4 @@ def fit(
     -------
     Result : the parameters on every rank, the history on the root
     """
-    ranks = Ranks(comm)
-    ranks.load_kernels()
-    from parallel_et.runs import training
-
-    return training.fit(ranks, job, data, output, watch)
+    return training.fit(Ranks(comm), job, data, output, watch)

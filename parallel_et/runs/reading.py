@@ -67,7 +67,7 @@ def read_run(
 def read_together(
     ranks: Ranks, directory: RunDirectory, files: Mapping[str, str], say: Callable[[str], None] = lambda line: None
 ) -> StoredRun:
-    """The same on all ranks, read by the root; all ranks call this together."""
+    """The same on all ranks, read by the root, and ready to infer; all ranks call this together."""
     read: StoredRun | None = None
 
     def find() -> tuple[Job, str, dict[str, tuple[int, ...]], dict[str, np.ndarray], dict[str, Any]]:
@@ -77,6 +77,7 @@ def read_together(
         return read.job, read.file, shapes, read.result.data, read.about
 
     job, file, shapes, data, about = ranks.from_root(find)
+    ranks.load_kernels()
     params = ranks.share({name: np.empty(shape) for name, shape in shapes.items()} if read is None else read.params)
     others = ({}, {}, {}) if read is None else (read.result.history, read.result.snapshots, read.result.truth)
     return StoredRun(job, *model_of(job, int(about["D"])), Result(params, *others, data, about), file)

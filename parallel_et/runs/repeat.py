@@ -54,6 +54,7 @@ def run_trials(ranks: Ranks, options: TrialsOptions) -> int:
     job = ranks.from_root(lambda: read_job(options.job, options.set))
     last = job.run.seed + options.count - 1
     ranks.from_root(lambda: read_job(options.job, [*options.set, f"run.seed={last}"]))
+    ranks.load_kernels()  # before they go their own ways
     source = open_together(job, ranks)
     series = Series(ranks, options, job, source, ranks.from_root(source.state))
     trials, report, seeds = series.trials, series.report, series.seeds

@@ -11,6 +11,7 @@ import numpy as np
 from parallel_et.errors import UserError
 from parallel_et.io.sealed import open_sealed, write_sealed
 from parallel_et.io.whole import hdf5_image
+from parallel_et.runs.checked import check_result
 
 GROUPS = ("params", "history", "snapshots", "truth", "data")
 
@@ -59,8 +60,6 @@ def read_result(path: Path, what: str) -> Result:
     ----------
     what : it should be, in words
     """
-    from parallel_et.runs.checked import check_result  # knows the models, whose kernels take their time to load
-
     with open_sealed(path, what) as file:
         groups = {group: read_arrays(file, group, path) for group in GROUPS}
         groups["params"] = {name: np.asarray(value, np.float64) for name, value in groups["params"].items()}

@@ -15,6 +15,7 @@ from parallel_et.core.schema import in_bytes
 from parallel_et.data.base import Source
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import HARMLESS, Job, read_job
 from parallel_et.runs.keeper import Keeper
@@ -56,8 +57,8 @@ def train_job(ranks: Ranks, options: TrainOptions, draw: Draw) -> int:
     directory = RunDirectory(options.output or f"runs/{job.name}")
     stopping = Stopping(options.max_time, directory.stop if ranks.is_root else None)
     report = Reporter(ranks.is_root, options.quiet)
-    keeper = Keeper(directory, job, ranks, options.allow, options.fresh, stopping, report.say)
-    ranks.from_root(keeper.look)
+    claim = Claim(directory, job, report.say, options.allow, options.fresh)
+    ranks.from_root(claim.check)
     if crowded := ranks.limit_threads(job.run.threads):
         report.say(f"warning: {crowded}")
     training = begin(job, ranks)
@@ -73,6 +74,7 @@ def train_job(ranks: Ranks, options: TrainOptions, draw: Draw) -> int:
     if ranks.either(stopping.wish(0.0) & Wish.SIGNAL):  # while data were read, which may take long
         report.say(NOT_BEGUN)
         return STOPPED
+    keeper = Keeper(claim, ranks)
     with keeper.keeping(training):
         if keeper.finished:
             report.say(
@@ -88,7 +90,7 @@ def train_job(ranks: Ranks, options: TrainOptions, draw: Draw) -> int:
         report.begin(job.anneal.iterations, training.at.iteration, source.points)
         keeper.begin()
         report.log_to(directory.note)
-        if not keeper.run(Teller(report)):
+        if not keeper.run(Teller(report), stopping):
             done, saved = training.at.iteration, keeper.written_at
             report.say(
                 f"stopped by {keeper.stopped.words()} after {done} iterations; "

@@ -18,6 +18,7 @@ from parallel_et.core.em import Info, train
 from parallel_et.core.problem import Position, Problem
 from parallel_et.data.base import ArrayRows, Source
 from parallel_et.parallel.ranks import Ranks, library_version
+from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import Job, read_job
 from parallel_et.runs.keeper import Keeper
@@ -179,19 +180,20 @@ def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:
 
 
 def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | None, watch: Any) -> Result:
-    """What ``parallel_et.fit`` does once its kernels are there."""
+    """What ``parallel_et.fit`` does."""
     instead = None if data is None else {"source": "array:data"}
     with threadpool_limits(1):
         checked = ranks.from_root(lambda: read_job(job, instead=instead))
-        keeper = None if output is None else Keeper(RunDirectory(output), checked, ranks, say=warn)
-        if keeper is not None:
-            ranks.from_root(keeper.look)
+        claim = None if output is None else Claim(RunDirectory(output), checked, warn)
+        if claim is not None:
+            ranks.from_root(claim.check)
         with ranks.together():
             array = None if data is None else ArrayRows(data)
         training = begin(checked, ranks, array)
-        if keeper is None:
+        if claim is None:
             training.run(watch)
         else:
+            keeper = Keeper(claim, ranks)
             with keeper.keeping(training):
                 if not keeper.finished:
                     keeper.begin()

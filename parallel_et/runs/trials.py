@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ class Trial:
     params: dict[str, np.ndarray]
 
 
-COLUMNS = tuple(field.name for field in fields(Trial) if field.name != "params")
+COLUMNS = tuple(name for name in Trial.__annotations__ if name != "params")
 
 
 class Trials:
@@ -218,8 +218,8 @@ def params_of(about: Mapping[str, Any], path: Path, trials: int) -> dict[str, Li
         job = job_of(about, str(path), {})
     except UntrustedError:
         return {}
-    limits = limits_of(job.Model(job.model, 1))
-    axes = {name: param.axes for name, param in job.Model.params.items()}
+    model = job.Model(job.model, 1)
+    limits, axes = limits_of(model), {name: param.axes for name, param in model.params.items()}
     free = {
         name: tuple(None if axis == "D" else n for axis, n in zip(axes[name], one.shape, strict=False))
         for name, one in limits.items()

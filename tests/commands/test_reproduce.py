@@ -93,7 +93,7 @@ def test_data_of_a_user_and_those_that_ship_are_not_mixed_up(tmp_path, monkeypat
     (tmp_path / "mine").mkdir()
     np.save(tmp_path / "mine/grass.npy", np.random.default_rng(1).random((40, 50)))
     trained = []
-    monkeypatch.setattr(reproduce, "on_real_data", lambda *args: trained.append(args[4][0].partition("=")[2]))
+    monkeypatch.setattr(reproduce, "on_real_data", lambda *args: trained.append(args[2].set[0].partition("=")[2]))
     argv = ["et-2010", "--only", "mca-grass", "--output", str(tmp_path / "here")]
     for more in (["--data", str(tmp_path / "mine")], []):
         assert main(Ranks(), [*argv, *more]) == STOPPED

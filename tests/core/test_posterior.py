@@ -1,8 +1,9 @@
-"""Weights of states that are listed for each point, against sums over them one by one."""
+"""States that are listed or drawn for each point, against sums over them one by one."""
 
 import numpy as np
 
-from parallel_et.core.posterior import Listed, Sparse, weigh
+from parallel_et.core.posterior import Draws, Listed, Sparse, weigh
+from parallel_et.core.states import listed
 
 
 def test_listed_states_have_the_means_pairs_and_best_of_their_weights():
@@ -24,3 +25,34 @@ def test_listed_states_have_the_means_pairs_and_best_of_their_weights():
     np.testing.assert_allclose(posterior.means(6), means, rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(posterior.best(), states[np.arange(7), q.argmax(1)])
     assert posterior.nbytes > states.nbytes
+
+
+def test_draws_have_the_means_pairs_and_best_of_their_states_and_values():
+    rng = np.random.default_rng(2)
+    n, K, atoms = 9, 12, 4
+    states = listed(rng.random((n * K, atoms)) < 0.4).reshape(n, K, -1)
+    values, q = rng.normal(1, 2, states.shape), rng.dirichlet(np.ones(K), n)
+    q[0] = 1 / K  # of equal draws the state that is there most often
+    q[3, 5] = 0.0
+    posterior = Draws(np.zeros(n), states, Sparse.of(q), values)
+    used = np.arange(n) % 3 == 0
+    expected = [(i, k) for i in range(0, n, 3) for k in range(K) if q[i, k] > 0]
+    point, found, weight = posterior.pairs(used)
+    assert point.tolist() == [i for i, _ in expected]
+    np.testing.assert_array_equal(found, [states[i, k] for i, k in expected])
+    np.testing.assert_array_equal(weight, [q[i, k] for i, k in expected])
+    np.testing.assert_array_equal(posterior.drawn(used), [values[i, k] for i, k in expected])
+
+    means, best = np.zeros((n, atoms)), []
+    for i in range(n):
+        total = {}
+        for k in range(K):
+            total[tuple(states[i, k])] = total.get(tuple(states[i, k]), 0.0) + q[i, k]
+            for h, z in zip(states[i, k], values[i, k], strict=True):
+                if h >= 0:
+                    means[i, h] += q[i, k] * z
+        best.append(max(total, key=total.get))
+    np.testing.assert_allclose(posterior.means(atoms), means, rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(posterior.best(), best)
+    assert [tuple(states[i, q[i].argmax()]) for i in range(n)] != best  # which takes all draws of a state
+    assert posterior.nbytes > states.nbytes + values.nbytes

@@ -31,7 +31,7 @@ class Inferred(NamedTuple):
         return self.problem.model.reconstruct(self.step.ready, self.params, self.posterior)
 
 
-def infer(name, params, Y, **inference):
+def posterior_of(name, params, Y, **inference):
     problem, _ = problem_of(job_table({"name": name, "causes": params["W"].shape[1]}, inference), Y)
     step, block = at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
     posterior, _ = problem.scheme.infer(step, block, {})
@@ -45,7 +45,7 @@ def infer(name, params, Y, **inference):
 def test_means_reconstructions_and_best_states_equal_brute_force(name, count, gamma, singletons):
     params = random_params(name, D, H, seed=count)
     Y = random_data(name, N, params, seed=gamma)
-    found = infer(name, params, Y, candidates=count, gamma=gamma, singletons=singletons)
+    found = posterior_of(name, params, Y, candidates=count, gamma=gamma, singletons=singletons)
     means, mean_y, best = found.posterior.means(H), found.reconstruct(), found.best()
     assert (means.shape, mean_y.shape, best.shape, best.dtype) == ((N, H), (N, D), (N, gamma), np.int32)
     for n, y in enumerate(Y):
@@ -64,7 +64,7 @@ def test_of_equal_states_the_first_is_the_best(name):
     params["W"][:, 4] = params["W"][:, 2]
     Y = np.tile(params["W"][:, 2], (11, 1))
     for singletons in (False, True):
-        assert (infer(name, params, Y, candidates=6, gamma=2, singletons=singletons).best() == [2, -1]).all()
+        assert (posterior_of(name, params, Y, candidates=6, gamma=2, singletons=singletons).best() == [2, -1]).all()
 
 
 @pytest.mark.parametrize("name, scale", [("linca", 3.0), ("nmf", 0.1), ("mca", 0.1)])
@@ -73,7 +73,7 @@ def test_a_single_cause_outside_the_candidates_can_be_the_best(name, scale):
     rng = np.random.default_rng(3)
     params["W"][:, 1] = scale * (params["W"][:, 3] + rng.random(D) * 0.1)  # a field that selection takes for the other
     Y = params["W"][:, 3] + rng.normal(0, 0.3, (N, D))
-    found = infer(name, params, Y, candidates=1, gamma=1, singletons=True)
+    found = posterior_of(name, params, Y, candidates=1, gamma=1, singletons=True)
     best, candidates = found.best(), found.posterior.candidates
     outside = candidates[:, 0] != 3
     assert outside.sum() > 5
@@ -85,5 +85,5 @@ def test_an_equal_cause_outside_the_candidates_is_not_better(name):
     params = random_params(name, D, H, seed=1)
     params["W"][:, 4] = params["W"][:, 2]
     Y = params["W"][:, 2] + np.random.default_rng(2).normal(0, 0.01, (50, D))
-    found = infer(name, params, Y, candidates=1, gamma=1, singletons=True)
+    found = posterior_of(name, params, Y, candidates=1, gamma=1, singletons=True)
     assert (found.best() == found.posterior.candidates).all()

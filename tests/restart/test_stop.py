@@ -10,6 +10,7 @@ from mpi4py import MPI
 from restarts import ENDLESS, number
 
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import read_job
 from parallel_et.runs.keeper import Keeper
@@ -118,7 +119,7 @@ def test_a_wish_to_stop_while_it_starts_is_heard_and_an_old_one_is_not(place):
 
 def test_checkpoints_by_the_clock_begin_early_and_take_a_hundredth_of_the_time_at_most(place):
     job = read_job(str(place / "job.toml"), ["run.checkpoint.every='10 min'", f"data.source='{place / 'data.npy'}'"])
-    keeper = Keeper(RunDirectory(str(place / "run")), job, Ranks(MPI.COMM_SELF))
+    keeper = Keeper(Claim(RunDirectory(str(place / "run")), job, print), Ranks(MPI.COMM_SELF))
     now = keeper.written = time.monotonic()
     for written_at, cost, due in ((0, 0.0, 60), (3, 0.0, 600), (3, 2.0, 600), (3, 20.0, 2000)):
         keeper.written_at, keeper.cost = written_at, cost  # the iteration of the last one, and how long it took

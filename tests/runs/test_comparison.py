@@ -16,23 +16,34 @@ from parallel_et.data.base import ArrayRows
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs import comparison
-from parallel_et.runs.comparison import LOSSES, classical_nmf, compare_with_nmf, reconstruction_error, some_points
+from parallel_et.runs.comparison import (
+    LOSSES,
+    Starts,
+    classical_nmf,
+    compare_with_nmf,
+    reconstruction_error,
+    some_points,
+)
 from parallel_et.runs.job import check_job
+from parallel_et.runs.reading import StoredRun
+from parallel_et.runs.result import Result
+from parallel_et.runs.setup import model_of
 
 MODELS = ["linca", "nmf", "mca"]
 
 
 def problem(name, points):
-    """Parameters, a job and points without negative values."""
+    """A run, and points without negative values."""
     params = random_params(name, 7, 5, seed=1)
     job = check_job(job_table({"name": name, "causes": 5}, {"candidates": 3, "gamma": 2, "singletons": True}))
-    return params, job, ArrayRows(np.abs(random_data(name, points, params, seed=2)))
+    run = StoredRun(job, *model_of(job, 7), Result(params, {}), "result.h5")
+    return run, ArrayRows(np.abs(random_data(name, points, params, seed=2)))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_reconstruction_error_equals_brute_force(name):
-    params, job, source = problem(name, 70)
-    total = 0.0
+    run, source = problem(name, 70)
+    params, total = run.params, 0.0
     for y in source.table:
         states = brute.considered(name, params["W"], y, 3, 2, True)
         q, _ = brute.posterior(name, params["W"], float(params["sigma"]), float(params["pi"]), y, states, 1.0)
@@ -40,14 +51,14 @@ def test_the_reconstruction_error_equals_brute_force(name):
         if name != "mca":
             np.testing.assert_allclose(shown, params["W"] @ (q @ states))  # as the paper has it
         total += ((y - shown) ** 2).sum()
-    assert reconstruction_error(Ranks(), params, job, source) == pytest.approx(total / (70 * 7), rel=1e-11)
+    assert reconstruction_error(Ranks(), run, source) == pytest.approx(total / (70 * 7), rel=1e-11)
 
 
 def test_classical_nmf_is_the_best_of_its_starts():
     rng = np.random.default_rng(3)
     Y = rng.gamma(1.0, 1.0, (60, 4)) @ rng.gamma(0.5, 1.0, (4, 9)) + 0.3 * rng.random((60, 9))
     said = []
-    found = classical_nmf(Y, 4, 3, 1, said.append)
+    found = classical_nmf(Y, 4, Starts(3), said.append)
     assert (found.W.shape, found.points, found.settled, len(found.errors), len(said)) == ((9, 4), 60, 3, 3, 3)
     assert found.error == min(found.errors)
     assert f"error {found.errors[2]:.6g} after" in said[2]
@@ -60,7 +71,7 @@ def test_classical_nmf_is_the_best_of_its_starts():
 def test_the_nmf_that_minimises_the_divergence_is_that_and_is_told_by_its_squared_error():
     rng = np.random.default_rng(3)
     Y = rng.poisson(rng.gamma(1.0, 1.0, (60, 4)) @ rng.gamma(0.5, 1.0, (4, 9))) + 0.1
-    found = {loss: classical_nmf(Y, 4, 3, 1, loss=loss) for loss in LOSSES}
+    found = {loss: classical_nmf(Y, 4, Starts(3, loss=loss)) for loss in LOSSES}
     assert found["squares"].error < found["divergence"].error
     W = found["divergence"].W.T
     shares = rng.random((60, 4))
@@ -71,11 +82,11 @@ def test_the_nmf_that_minimises_the_divergence_is_that_and_is_told_by_its_square
 
 def test_of_more_points_than_there_is_room_for_some_are_taken_and_that_is_said(monkeypatch):
     monkeypatch.setattr(comparison, "ROOM", 1 << 15)  # two stretches of 256 points with 7 values each
-    params, job, source = problem("nmf", 2000)
+    run, source = problem("nmf", 2000)
     Y = some_points(source)
     np.testing.assert_array_equal(Y, np.concatenate([source.table[:256], source.table[-256:]]))
     said = []
-    found = compare_with_nmf(Ranks(), params, job, source, 1, say=said.append)
+    found = compare_with_nmf(Ranks(), run, source, Starts(1), said.append)
     assert found.classical.points == 512
     assert said[0] == f"nmf: reconstruction error {found.error:.6g}, of 2000 points"
     assert said[1] == "classical NMF: as many points as fit in 0 MiB, 512 of 2000"
@@ -107,17 +118,17 @@ def test_the_command_prints_both_errors(tmp_path, capsys, monkeypatch):
 
 
 def test_negative_values_are_refused_in_one_line():
-    params, job, source = problem("nmf", 40)
+    run, source = problem("nmf", 40)
     source.table[3, 4] = -0.5
     with pytest.raises(UserError, match=r"^classical NMF: expected no values below zero, found -0.5$"):
-        compare_with_nmf(Ranks(), params, job, source, 1)
+        compare_with_nmf(Ranks(), run, source, Starts(1))
 
 
 def test_without_scikit_learn_one_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.decomposition", None)  # what Python does with a module that is not there
-    params, job, source = problem("nmf", 40)
+    run, source = problem("nmf", 40)
     with pytest.raises(UserError, match=r"^classical NMF: expected scikit-learn, found none \(.*; pip install scikit"):
-        compare_with_nmf(Ranks(), params, job, source, 1)
+        compare_with_nmf(Ranks(), run, source, Starts(1))
 
 
 def test_the_help_shows_an_example(capsys):
@@ -131,11 +142,11 @@ def test_the_help_shows_an_example(capsys):
 @pytest.mark.parametrize("points", [3, 777])
 def test_all_ranks_have_both_errors_to_the_same_bits_on_any_number(points):
     ranks = Ranks()
-    params, job, source = problem("mca", points)
-    found = compare_with_nmf(ranks, params, job, source, 1)
-    alone = ranks.on_root_alone(lambda root: compare_with_nmf(root, params, job, source, 1))
+    run, source = problem("mca", points)
+    found = compare_with_nmf(ranks, run, source, Starts(1))
+    alone = ranks.on_root_alone(lambda root: compare_with_nmf(root, run, source, Starts(1)))
     assert (found.error, found.classical.errors) == (alone.error, alone.classical.errors)
     assert found.excess == found.error / found.classical.error - 1
     source.table[1, 2] = -1.0
     with pytest.raises(UserError, match="expected no values below zero, found -1"):
-        compare_with_nmf(ranks, params, job, source, 1)
+        compare_with_nmf(ranks, run, source, Starts(1))

@@ -50,9 +50,9 @@ def raised_map(name, params, y, count, gamma, singletons, most):
 def test_all_tables_of_a_block_equal_brute_force(name, count, gamma, singletons):
     params = random_params(name, 7, 5, seed=gamma)
     Y = random_data(name, 21, params, seed=count).astype(np.float32)
-    infer = inference_of(name, params, candidates=count, gamma=gamma, singletons=singletons)
-    found = infer.block(Y)
-    assert {key: (value.shape, value.dtype) for key, value in found.items()} == infer.tables(21)
+    trained = inference_of(name, params, candidates=count, gamma=gamma, singletons=singletons)
+    found = trained.block(Y)
+    assert {key: (value.shape, value.dtype) for key, value in found.items()} == trained.tables(21)
     assert set(found) == {*WHAT, "map_gamma"}
     for n, y in enumerate(Y.astype(np.float64)):
         states = brute.considered(name, params["W"], y, count, gamma, singletons)
@@ -108,11 +108,11 @@ def test_points_with_more_causes_than_gamma_get_their_true_causes(name):
 def test_a_block_in_pieces_gives_the_same_as_a_whole(name, monkeypatch):
     params = random_params(name, 12, 8, seed=9)
     Y, _ = busy_data(name, 50, params, share=0.5, noise=1.0, seed=10)
-    infer = inference_of(name, params, candidates=4, gamma=2, singletons=True)
-    whole = infer.block(Y)
+    trained = inference_of(name, params, candidates=4, gamma=2, singletons=True)
+    whole = trained.block(Y)
     monkeypatch.setattr(inference, "ROOM", 1000)
     assert [len(piece) for piece in inference.pieces(np.arange(50), 40)] == [24, 24, 2]
-    pieces = infer.block(Y)
+    pieces = trained.block(Y)
     for key in whole:
         np.testing.assert_allclose(pieces[key], whole[key], rtol=1e-12, atol=1e-14)
 
@@ -121,9 +121,9 @@ def test_blocks_can_be_done_by_several_threads():
     params = random_params("linca", 12, 8, seed=9)
     Y, _ = busy_data("linca", 400, params, share=0.5, noise=1.0, seed=10)
     blocks = [Y[start : start + 50] for start in range(0, 400, 50)]
-    infer, other = (inference_of("linca", params, candidates=4, gamma=2) for _ in range(2))
+    trained, other = (inference_of("linca", params, candidates=4, gamma=2) for _ in range(2))
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(infer.block, blocks))
+        found = list(pool.map(trained.block, blocks))
     for a, b in zip(found, map(other.block, blocks), strict=True):
         assert all(a[key].tobytes() == b[key].tobytes() for key in b)
 
@@ -131,26 +131,26 @@ def test_blocks_can_be_done_by_several_threads():
 @pytest.mark.parametrize("name", MODELS)
 def test_an_empty_block_gives_empty_tables(name):
     params = random_params(name, 7, 5, seed=11)
-    infer = inference_of(name, params, candidates=3, gamma=2, singletons=True)
-    found = infer.block(np.empty((0, 7), np.float32))
-    assert {key: (value.shape, value.dtype) for key, value in found.items()} == infer.tables(0)
+    trained = inference_of(name, params, candidates=3, gamma=2, singletons=True)
+    found = trained.block(np.empty((0, 7), np.float32))
+    assert {key: (value.shape, value.dtype) for key, value in found.items()} == trained.tables(0)
 
 
 def test_what_cannot_be_done_is_said():
     params = random_params("mca", 7, 5, seed=12)
     with pytest.raises(UserError, match=r"what: expected some of evidence, .*, found modes"):
         inference_of("mca", params, ["means", "modes"], candidates=3, gamma=2)
-    infer = inference_of("mca", params, ["means"], candidates=3, gamma=2)
+    trained = inference_of("mca", params, ["means"], candidates=3, gamma=2)
     with pytest.raises(UserError, match="data: expected rows of 7 numbers, found 6"):
-        infer.block(np.ones((4, 6)))
+        trained.block(np.ones((4, 6)))
 
 
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("name", MODELS)
 def test_a_point_beyond_the_numbers_ends_it_by_its_index(name):
     W = random_params(name, 7, 5, seed=13)["W"]
-    infer = inference_of(name, params_of(W, 1e-60, 0.3), ["means"], candidates=3, gamma=2)
+    trained = inference_of(name, params_of(W, 1e-60, 0.3), ["means"], candidates=3, gamma=2)
     Y = np.ones((4, 7))
     Y[2, 3] = 1e99
     with pytest.raises(UserError, match="point 12: expected finite evidence"):
-        infer.block(Y, first=10)
+        trained.block(Y, first=10)

@@ -26,7 +26,7 @@ def nested(levels):
 
 MISTAKES = [
     ("model.casues", 10, "model.casues: unknown key, did you mean causes?"),
-    ("model.name", "mac", 'model.name: expected bsc or linca or mca or nmf or noisyor, found "mac"'),
+    ("model.name", "mac", 'model.name: expected bsc or gmm or linca or mca or nmf or noisyor or pmm, found "mac"'),
     ("model.causes", "ten", 'model.causes: expected an integer, found "ten"'),
     ("model.causes", 0, "model.causes: expected a value of 1 or more, found 0"),
     ("model.pi", 0.0, "model.pi: expected a value of 1e-09 or more, found 0.0"),
@@ -85,7 +85,7 @@ MISTAKES = [
     ("model.pi", -(10**400), "model.pi: expected a number of magnitude 1e+50 at most, found -1000"),
     ("model.init.W.std", 1e200, "model.init.W.std: expected a number of magnitude 1e+50 at most, found 1e+200"),
     ("model.init.W.mean", -1e51, "model.init.W.mean: expected a number of magnitude 1e+50 at most, found -1e+51"),
-    ("model.name", "a\nb", 'model.name: expected bsc or linca or mca or nmf or noisyor, found "a\\nb"'),
+    ("model.name", "a\nb", 'model.name: expected bsc or gmm or linca or mca or nmf or noisyor or pmm, found "a\\nb"'),
     ("model.a\nb", 1, "model.a\\nb: unknown key"),
     ("model.init.W", {"file": "W\x1b[2J.h5"}, "model.init.W.file: expected a text of at most 4096 characters that can"),
     ("model.init.W", {"file": "W" * 5000}, "model.init.W.file: expected a text of at most 4096 characters that can"),
@@ -187,12 +187,12 @@ def test_a_device_without_end_is_no_job():
 def test_a_misspelt_key_that_is_needed_is_one_mistake():
     table = copy.deepcopy(GOOD)
     table["model"]["casues"] = table["model"].pop("causes")
-    table["inference"].pop("gamma")
+    table["inference"].pop("candidates")
     with pytest.raises(UserError) as caught:
         check_job(table, where="job.toml")
     assert str(caught.value).splitlines() == [
         "job.toml: model.casues: unknown key, did you mean causes?",
-        "job.toml: inference.gamma: expected a value, found none",
+        "job.toml: inference.candidates: expected a value, found none",
     ]
 
 

@@ -102,3 +102,23 @@ def test_damage_to_what_is_kept_is_noticed(whole, job, how):
     assert "expected what is kept of the points beside it, found it damaged or gone" in done.stdout
     assert "goes on from 000010.h5" in done.stdout
     assert learned(job / "runs/job/result.h5") == whole
+
+
+def test_kept_states_survive_a_kill_other_ranks_a_cut_and_streaming(place, tmp_path):
+    search = 'scheme = "tv"\nstates = 7\ngamma = 4\npropose = {select = 3, flip = 3, marginals = 2}'
+    text = JOB.format(iterations=30).replace('file = "moody.py"\ncandidates = 4\ngamma = 2', search)
+    shutil.copy(place / "data.npy", tmp_path)
+    (tmp_path / "job.toml").write_text(text)
+    done = train(None, "job.toml", "--output", "runs/whole", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "job.toml").write_text(text.replace('"data.npy"', '"data.npy"\nmemory = 20000'))
+    process = start(3, "job.toml", cwd=tmp_path, **paused(tmp_path, "runs.checkpoints", "Checkpoints.save"))
+    wait_for((tmp_path / "here").exists, process)
+    os.kill(ranks_of(tmp_path)[1], signal.SIGKILL)
+    ended(process, tmp_path)
+    done = train(2, "job.toml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "goes on from 000010.h5" in done.stdout
+    assert learned(tmp_path / "runs/job/result.h5") == learned(tmp_path / "runs/whole/result.h5")
+    with h5py.File(tmp_path / "runs/job/checkpoints/000030.points.h5") as file:
+        assert file["states"].dtype == np.int16

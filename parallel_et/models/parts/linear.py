@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.contract import Block, Knobs, Model, Params, Sum, Summary, Totals
-from parallel_et.core.posterior import Moments, Sparse, best_of
+from parallel_et.core.posterior import Listed, Moments, Sparse, best_of
 from parallel_et.core.states import Table, binary
 from parallel_et.kernels import linear, select
 from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of
@@ -126,14 +126,24 @@ class LinearModel(Model):
         )
         return Moments(evidence, candidates, table, moments, seen.norms, Sparse.of(seen.product))
 
+    def observe_states(self, ready: Ready, block: Block) -> Seen:
+        return self.observe(ready, block, True)
+
+    def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
+        logs = np.empty(states.shape[:2])
+        linear.log_states(seen.product, seen.base, ready.bias, ready.gram, ready.precision, states, logs)
+        return logs
+
     def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
         base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
         return all_products(block.rows, ready.WT) * ready.precision + ready.bias + base[:, None]
 
-    def reconstruct(self, ready: Ready, params: Params, posterior: Moments) -> np.ndarray:
+    def reconstruct(self, ready: Ready, params: Params, posterior: Moments | Listed) -> np.ndarray:
         return posterior.means(self.H) @ ready.WT[:, : self.D]
 
-    def best(self, ready: Ready, block: Block, posterior: Moments) -> np.ndarray:
+    def best(self, ready: Ready, block: Block, posterior: Moments | Listed) -> np.ndarray:
+        if isinstance(posterior, Listed):
+            return posterior.best()
         candidates, table = posterior.candidates, posterior.table
         outside, _ = posterior.alone.heaviest()
         causes = np.column_stack([candidates, np.maximum(outside, 0)])
@@ -161,12 +171,19 @@ class LinearModel(Model):
             "ss": Sum((self.H * (self.H + 1) // 2,)),
         }
 
-    def collect(self, stage: str, ready: Ready, block: Block, posterior: Moments, used: np.ndarray, total: Any) -> None:
-        candidates, moments = posterior.candidates, posterior.moments
-        means = linear.means_by_cause(candidates, moments, *posterior.alone, used, self.H)
+    def collect(
+        self, stage: str, ready: Ready, block: Block, posterior: Moments | Listed, used: np.ndarray, total: Any
+    ) -> None:
+        if isinstance(posterior, Listed):
+            norms, q = block_norms(block.rows), (posterior.states, *posterior.q, used)
+            means = linear.means_of_states(*q, self.H)
+            linear.add_pairs_of_states(*q, *total.words("ss"))
+        else:
+            norms, candidates, moments = posterior.norms, posterior.candidates, posterior.moments
+            means = linear.means_by_cause(candidates, moments, *posterior.alone, used, self.H)
+            linear.add_pairs(candidates, moments, used, *total.words("ss"))
         linear.add_fields(block.rows, *means, *total.words("ys"), *total.words("ss"))
-        linear.add_pairs(candidates, moments, used, *total.words("ss"))
-        total.add("yy", posterior.norms[used].sum())
+        total.add("yy", norms[used].sum())
 
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         points, ys = float(sums["points"]), linear.from_strips(sums["ys"], self.H)[:, : self.D]
@@ -174,7 +191,7 @@ class LinearModel(Model):
         linear.unpack(sums["ss"], ss)
         new, rest = dict(params), np.ones(self.H, bool)
         if "W" in learn:
-            WT, solved = self.new_fields(params["W"].T, ys, ss, points)
+            WT, solved = self.new_fields(params["W"].T, ys, ss, points, knobs.undisturbed)
             rest = ~solved
             new |= self.constrain({"W": WT.T})
         if "sigma" in learn:
@@ -188,7 +205,7 @@ class LinearModel(Model):
         return new
 
     def new_fields(
-        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float
+        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, undisturbed: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """(sum <s s^T>)^-1 (sum <s> y^T), ET eq. 26, and for which causes ss W^T = ys holds then, (H,) bool."""
         return solve_fields(WT, ys, ss, points)

@@ -8,9 +8,9 @@ import numpy as np
 
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, Summary, Totals
 from parallel_et.core.options import number_of
-from parallel_et.core.posterior import Sparse, Tabled
+from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
-from parallel_et.kernels import maximal
+from parallel_et.kernels import maximal, truncated
 from parallel_et.kernels.rows import aligned
 from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
 from parallel_et.models.parts.noises import SIGMA, Gauss
@@ -112,13 +112,18 @@ class MaximalModel(Model):
         )
         return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(seen.product))
 
+    def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
+        logs = np.empty(states.shape[:2])
+        maximal.log_states(seen.Y, ready.WT, ready.empty, ready.odds, ready.precision, states, logs)
+        return logs
+
     def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
         base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
         return all_products(block.rows, ready.WT) * ready.precision + ready.bias + base[:, None]
 
-    def reconstruct(self, ready: Ready, params: Params, posterior: Tabled) -> np.ndarray:
-        means = aligned((len(posterior.candidates), self.width))
-        maximal.expected_means(ready.WT, *weighted(posterior), means)
+    def reconstruct(self, ready: Ready, params: Params, posterior: Tabled | Listed) -> np.ndarray:
+        means = aligned((len(posterior.evidence), self.width))
+        maximal.expected_means(ready.WT, *weighted(posterior, self.H), means)
         return means[:, : self.D]
 
     def sums(self, stage: str) -> Mapping[str, Sum]:
@@ -132,16 +137,18 @@ class MaximalModel(Model):
             "active": Sum((self.H,)),
         }
 
-    def collect(self, stage: str, ready: Ready, block: Block, posterior: Tabled, used: np.ndarray, total: Any) -> None:
-        Y, q = block.rows, weighted(posterior)
+    def collect(
+        self, stage: str, ready: Ready, block: Block, posterior: Tabled | Listed, used: np.ndarray, total: Any
+    ) -> None:
+        Y, q = block.rows, weighted(posterior, self.H)
         if stage == "sigma":
             errors = np.empty(len(Y))
             maximal.expected_errors(Y, ready.WT, *q, errors)
             total.add("error", errors[used].sum())
             return
-        fields, causes = np.zeros((2, self.H, self.width)), np.zeros((2, self.H))
-        maximal.weighted_sums(Y, ready.power, ready.lower, ready.rho, *q, used, *fields, *causes)
-        for name, values in zip(self.sums(stage), (*fields, *causes), strict=True):
+        found = (*np.zeros((2, self.H, self.width)), *np.zeros((2, self.H)))
+        maximal.weighted_sums(Y, ready.power, ready.lower, ready.rho, *q, used, *found)
+        for name, values in zip(self.sums(stage), found, strict=True):
             total.add(name, values)
 
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
@@ -153,14 +160,21 @@ class MaximalModel(Model):
             weight = sums["denominator"][:, : self.D] + sums["alone"][:, None]
             known = weight > UNUSED * points
             WT = np.where(known, sums["numerator"][:, : self.D] / np.where(known, weight, 1.0), params["W"].T)
+            if knobs.undisturbed:
+                WT = in_order(params["W"].T, WT, np.where(known, weight, UNUSED**2 * points))
             new |= self.constrain({"W": WT.T})
         if "pi" in self.options.learn:
             new["pi"] = self.prior.learn(params, sums["active"], points, knobs)
         return new
 
 
-def weighted(posterior: Tabled) -> tuple[np.ndarray, ...]:
+def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
     """The states of a block and their weights, as the kernels take them."""
+    if isinstance(posterior, Listed):
+        start, state, weight = posterior.q
+        none = Sparse(np.zeros(len(start), np.int64), np.empty(0, np.int32), np.empty(0))
+        each = np.arange(len(state), dtype=np.int32)
+        return *truncated.over_candidates(posterior.states, start, state, H), start, each, weight, *none
     return posterior.candidates, posterior.table.members, *posterior.q, *posterior.alone
 
 
@@ -174,3 +188,24 @@ def powers(WT: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:
     power = relative**rho
     power[power < 1e-290] = 0.0
     return power, np.where(power > 0, relative ** (rho - 1), 0.0)
+
+
+def in_order(old: np.ndarray, new: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The fields (H, D) nearest to the new ones, by their weights, whose values stand as the old ones did.
+
+    The shares of the M-step hold as long as in no dimension a field overtakes another; among such fields these are
+    the best, so that the free energy does not fall. Fields that meet are moved apart by a hair, the one that was
+    larger below the other, by which they pass each other in the next iteration.
+    """
+    from scipy.optimize import isotonic_regression  # takes memory, and is used in here alone
+
+    found, hair = np.empty_like(new), 1e-14 * max(float(np.max(new)), 0.0)
+    for d in range(new.shape[1]):
+        order = np.argsort(old[:, d], kind="stable")
+        _, group = np.unique(old[order, d], return_inverse=True)  # equal ones had equal shares: they stay together
+        weights = np.bincount(group, weight[order, d])
+        means = np.bincount(group, weight[order, d] * new[order, d]) / weights
+        fit = isotonic_regression(means, weights=weights)
+        place = np.repeat(np.arange(len(fit.blocks) - 1), np.diff(fit.blocks))[group]
+        found[order, d] = fit.x[group] - hair * (np.arange(len(order)) - np.searchsorted(place, place))
+    return found

@@ -1,0 +1,83 @@
+"""The free energy never falls where nothing but EM changes the parameters: every model, all schemes that promise it."""
+
+from functools import cache
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import numpy as np
+import pytest
+
+from parallel_et import fit
+from parallel_et.core.options import keys_of, start_of
+from parallel_et.core.terms import Summary
+from parallel_et.models import MODELS
+from parallel_et.runs.job import check_job
+from parallel_et.schemes import SCHEMES
+from parallel_et.schemes.tv import Proposals
+
+N, D, H, ITERATIONS = 60, 6, 4, 15
+EXAMPLES = Path(__file__).parents[2] / "examples"
+KINDS = list(Proposals.model_fields)
+SEARCH = [{"propose": {kind: 5}} for kind in KINDS] + [{}, {"start": "blind"}, {"start": "prior"}]
+TRIED = {
+    "exact": [{}],
+    "et": [{"candidates": 4, "gamma": 4}],  # where candidates change it promises nothing
+    "tv": [{"states": 5, **keys} for keys in SEARCH],
+    "hard": SEARCH,
+}
+
+
+def models():
+    """All that are shipped, each with every value of its own keys, and the examples."""
+    for name in sorted(set(MODELS.names()) - set(MODELS.aliases)):
+        yield {"name": name}
+        for key, field in MODELS.find(name).Options.model_fields.items():
+            if get_origin(field.annotation) is Literal:
+                for value in get_args(field.annotation):
+                    if value != field.default:
+                        yield {"name": name, key: value}
+    yield from ({"file": str(EXAMPLES / f"{name}.py")} for name in ("own_model", "ternary"))
+
+
+def label(model):
+    return " ".join(Path(value).stem for value in model.values())
+
+
+def job(model, inference):
+    return {
+        "model": {"causes": H, **model},
+        "data": {"source": "array:given"},
+        "inference": inference,
+        "anneal": {"iterations": ITERATIONS, "temperature": 1.0},
+    }
+
+
+@cache
+def data(keys):
+    """Points that a model draws around parameters like those that it would begin with."""
+    checked = check_job(job(dict(keys), {"scheme": "exact"}))
+    model, rng = checked.Model(checked.model, D), np.random.default_rng(7)
+    summary = Summary(N, D, 12.0, 4.0, 6.0, 0.0)
+    params = model.constrain({key: start_of(model, key, summary, rng) for key in model.params})
+    return model.draw(params, rng, N)[0]
+
+
+def test_every_scheme_is_tried():
+    assert set(SCHEMES.names()) == set(TRIED)
+
+
+@pytest.mark.parametrize("scheme", TRIED)
+@pytest.mark.parametrize("model", list(models()), ids=label)
+def test_the_free_energy_never_falls(model, scheme):
+    Y, kind = data(tuple(model.items())), check_job(job(model, {"scheme": "exact"})).Model
+    learned = {**model, "learn": list(kind.params)}
+    for keys in TRIED[scheme]:
+        inference = {"scheme": scheme, **({"gamma": 3} if scheme in ("tv", "hard") else {}), **keys}
+        energy = fit(job(learned, inference), Y).history["free_energy"]
+        assert (np.diff(energy) >= -1e-9 * np.abs(energy[:-1])).all(), (keys, energy)
+        assert energy[-1] > energy[0]
+
+
+def test_keys_of_models_are_found():
+    assert {"name": "nmf", "mstep": "multiplicative"} in list(models())
+    assert keys_of(MODELS.find("nmf")).model_fields["mstep"].default == "clamp"
