@@ -21,6 +21,7 @@ APART = 0.7
 """Standard deviation of the means of clusters around each other, in each dimension, beside their own of 1."""
 SEED = 1
 SEARCH = {"states": 60, "select": 20, "flip": 20, "cross": 20}
+NEAR = {"states": 10, "near": 5}
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ WORKLOADS = (
     Workload("M3", "mca", 5000, 256, 200, 8, 4, True, 1.05, most=15.0, what="16 x 16 patches"),
     Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
     Workload("V2", "gmm", 100000, 50, 1000, 10, most=3.0, what="1000 clusters"),
+    Workload("V3", "gmm", 100000, 50, 1000, 10, most=0.34, what="1000 clusters, kept ones", search=NEAR),
     Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, kept states", search=SEARCH),
     Workload("T3", "mca", 5000, 256, 200, 6, 8, False, 1.05, most=25.0, what="the same by maxima", search=SEARCH),
 )

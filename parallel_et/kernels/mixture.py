@@ -1,13 +1,11 @@
 """Mixtures: the joint of a point and a cluster, the best clusters of a point, and sums cluster by cluster."""
 
-from math import log as log_of
-
 import numpy as np
 
 from parallel_et.kernels import kernel, part, scratch
 from parallel_et.kernels.fixed import LOW, add_one, note
 from parallel_et.kernels.select import keep_best, list_few, product, shortlist
-from parallel_et.kernels.simd import LANES, add_fixed, exp, fill, fma, highest, load, maximum, store, total
+from parallel_et.kernels.simd import LANES, add_fixed, fill, fma, highest, load, maximum, store, total
 
 LINEAR, ROUND, ALONG = 0, 1, 2
 """Forms of a log joint: bias_c + y . w_c, bias_c - scale_c |y - w_c|^2, and bias_c - sum_d scale_cd (y_d - w_cd)^2."""
@@ -94,32 +92,6 @@ def nearest(upper, form, Y, WT, scale, bias, candidates, first):
             keep_best(exact[0], C, found[0], count)
         for i in range(C):
             candidates[n, i] = found[0, i]
-
-
-@kernel("void(float64[:,::1], float64, float64[::1])")
-def weigh(logs, beta, evidence):
-    """Replace log joints (n, K) by weights q ~ p^beta; evidence (n,) out: F_n = log sum p^beta. One exp a state."""
-    N, K = logs.shape
-    width = -(-K // LANES) * LANES
-    row = scratch(width)
-    for n in range(N):
-        for k in range(K):
-            row[k] = beta * logs[n, k]
-        for k in range(K, width):
-            row[k] = -np.inf
-        top = load(row, 0)
-        for k in range(LANES, width, LANES):
-            top = maximum(top, load(row, k))
-        peak = highest(top)
-        shift, sum_q = fill(peak), fill(0.0)
-        for k in range(0, width, LANES):
-            weight = exp(load(row, k) - shift)
-            store(row, k, weight)
-            sum_q = sum_q + weight
-        whole = total(sum_q)
-        evidence[n] = peak + log_of(whole)
-        for k in range(K):
-            logs[n, k] = row[k] / whole
 
 
 @kernel(

@@ -8,6 +8,7 @@ from problems import problem_of
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, poisson
+from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
 from parallel_et import fit
@@ -409,3 +410,41 @@ def test_single_precision_is_left_where_numbers_are_too_large():
     assert far._longest.max() > mixture.WIDE
     assert far._upper is None
     np.testing.assert_array_equal(far.nearest(rows, 2), np.sort(np.argsort(-far.log_singles(rows))[:, :2]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_hard_em_on_round_clusters_of_one_size_and_weight_is_k_means(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    Y = 2.5 * rng.normal(size=(8, 5))[rng.integers(8, size=900)] + rng.normal(size=(900, 5))
+    first = Y[rng.choice(900, 8, replace=False)]
+    with h5py.File(tmp_path / "first.h5", "w") as file:
+        file["W"] = first.T
+    model = {
+        "name": "gmm",
+        "causes": 8,
+        "learn": ["W"],
+        "init": {"W": {"file": str(tmp_path / "first.h5")}, "var": 1.0},
+    }
+    job = table_of("spherical", {"scheme": "hard", "propose": {"select": 1}}) | {
+        "model": model,
+        "anneal": {"iterations": 200},
+    }
+    found = fit(job, Y)
+    other = KMeans(8, init=first, n_init=1, max_iter=200, tol=0.0, algorithm="lloyd").fit(Y)
+    np.testing.assert_allclose(found.params["W"].T, other.cluster_centers_, atol=1e-10)
+    squares = 2 * 900 * (np.log(1 / 8) - 2.5 * np.log(2 * np.pi) - found.history["free_energy"][-1])
+    assert squares == pytest.approx(other.inertia_, rel=1e-10)
+
+
+def test_clusters_that_are_searched_through_their_neighbours_lose_little_likelihood():
+    inference = {"exact": {"scheme": "exact"}, "tv": {"scheme": "tv", "states": 5, "propose": {"near": 5}}}
+    table = table_of("spherical", {}) | {
+        "model": {"name": "gmm", "causes": 60, "init": {"W": {"rows": "random"}}},
+        "data": {"source": "clusters", "points": 4000, "clusters": 60, "dims": 6, "apart": 2.5},
+        "anneal": {"iterations": 30},
+        "run": {"seed": 5},
+    }
+    found = {name: fit({**table, "inference": keys}) for name, keys in inference.items()}
+    assert (np.diff(found["tv"].history["free_energy"]) >= -1e-9 * 20).all()
+    energy = [result.history["free_energy"][-1] for result in found.values()]
+    assert energy[1] == pytest.approx(energy[0], rel=0.02)

@@ -55,7 +55,7 @@ MISTAKES = [
     ("model.init.W.std", -1.0, "model.init.W.std: expected a value of 0 or more, found -1.0"),
     ("inference.gamma", 6, "inference.gamma: expected at most inference.candidates = 5, found 6"),
     ("inference.candidates", 11, "inference.candidates: expected at most model.causes = 10, found 11"),
-    ("inference.scheme", "etc", 'inference.scheme: expected et or exact, found "etc"'),
+    ("inference.scheme", "etc", 'inference.scheme: expected et or exact or hard or tv, found "etc"'),
     ("anneal.temperature", [], "anneal.temperature: expected a number, or pairs [position, value] with rising"),
     ("anneal.temperature", [[0.5, 2.0], [0.1, 1.0]], "anneal.temperature: expected a number, or pairs"),
     (
@@ -68,7 +68,11 @@ MISTAKES = [
     ("anneal.noise.V", 0.1, "anneal.noise.V: unknown key; known are W, sigma, pi"),
     ("anneal.cut.schedule", 2.0, "anneal.cut.schedule: expected a schedule with values from 0"),
     ("anneal.iterations", 0, "anneal.iterations: expected a value of 1 or more, found 0"),
-    ("data.source", "bras", 'data.source: expected "bars", "model", "file.npy" or "file.h5:/dataset", found "bras"'),
+    (
+        "data.source",
+        "bras",
+        'data.source: expected "bars", "clusters", "model", "file.npy" or "file.h5:/dataset", found "bras"',
+    ),
     ("data.width", 7, "data.width: expected whole numbers of 1 and more that fit on the grid of 5, found 7"),
     ("data.probability", [0.1, 0.2], "data.probability: expected a number in (0, 1), or one for each of the 10 bars"),
     (

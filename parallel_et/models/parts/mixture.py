@@ -10,7 +10,7 @@ import numpy as np
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Param, Params, Sum, Summary, Totals
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Latents, Table, best
-from parallel_et.kernels import mixture
+from parallel_et.kernels import mixture, truncated
 from parallel_et.kernels.rows import aligned, pad_rows, padded
 from parallel_et.models.parts.priors import EDGE, Categorical
 
@@ -188,7 +188,7 @@ class Mixture(Model):
         everything = singles or candidates.shape[1] == self.H
         logs = self._log_all(ready, seen) if everything else self.log_states(ready, seen, candidates[..., None])
         evidence = np.empty(len(logs))
-        mixture.weigh(logs, beta, evidence)
+        truncated.weigh(logs, beta, evidence)
         q = logs
         if singles:
             q = np.take_along_axis(logs, candidates, 1)
