@@ -22,7 +22,20 @@ KNOWS = {
     "runs": ("control", "core", "data", "io", "kernels", "models", "parallel", "schemes"),
     "report": ("control", "core", "data", "io", "runs"),
     "bench": ("control", "core", "data", "io", "kernels", "models", "parallel", "runs"),
-    "commands": ("bench", "control", "core", "data", "io", "kernels", "parallel", "prepare", "report", "runs"),
+    "papers": ("control", "core", "data", "io", "parallel", "report", "runs"),
+    "commands": (
+        "bench",
+        "control",
+        "core",
+        "data",
+        "io",
+        "kernels",
+        "papers",
+        "parallel",
+        "prepare",
+        "report",
+        "runs",
+    ),
 }
 ONLY = {"mpi4py": {"parallel"}, "h5py": {"io", "runs"}}
 TOP = 40

@@ -20,6 +20,7 @@ from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.io.whole import write_whole
+from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import digits, grass, sound
 from parallel_et.report.contents import write_report
@@ -114,15 +115,16 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
             if experiment["data"] in own:  # all of it, however much it is
                 settings.append(f"data.points={ranks.from_root(partial(rows_of, source))}")
             options = TrainOptions(job, settings, max_time=args.max_time)
-            row = on_real_data(ranks, experiment, options, folder / experiment["job"], say)
+            new = on_real_data(ranks, experiment, options, folder / experiment["job"], say)
         else:
             count = args.trials or experiment["trials"]
             seeds = range(table["seed"], table["seed"] + count)
             trials = TrialsOptions(job, [f"run.seed={seeds[0]}"], count, max_time=args.max_time)
-            row = on_artificial_data(ranks, experiment, trials, folder / f"{experiment['job']}.h5", seeds)
-        if row is None:
+            kind = in_variants if "variants" in experiment else on_artificial_data
+            new = kind(ranks, experiment, trials, folder / experiment["job"], seeds)
+        if not new:
             return STOPPED
-        rows.append(row)
+        rows.extend(new)
         ranks.from_root(lambda: write_whole(path, markdown(table, rows, own).encode()))
     say(f"\n{markdown(table, rows, own)}\nresult: {path}")
     return 0
@@ -186,13 +188,35 @@ def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
     return f"{place if there else sound(folder, ranks.comm, own)}:/segments"
 
 
+def in_variants(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials of several variants, a row each; none if stopped."""
+    found = run_variants(ranks, options, experiment["variants"], place, seeds)
+    if found is None:
+        return []
+    first = next(iter(found.values()))
+    return [
+        Row(
+            f"{experiment['job']}: {name}",
+            experiment["published"]["text"],
+            in_words(outcome, first),
+            verdict(outcome),
+            len(outcome.trials),
+            float(np.mean([trial.seconds for trial in outcome.trials])),
+        )
+        for name, outcome in found.items()
+    ]
+
+
 def on_artificial_data(
-    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, path: Path, seeds: range
-) -> Row | None:
-    """Run trials into a file, each with data of its own; None if stopped."""
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials, each with data of its own, into a file; no row if stopped."""
+    path = place.with_suffix(".h5")
     if run_trials(ranks, replace(options, output=str(path))) == STOPPED:
-        return None
-    return ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))
+        return []
+    return [ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))]
 
 
 def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> Row:
@@ -202,13 +226,13 @@ def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> 
     published = experiment["published"]
     found, of = published["found"], published["of"]
     p = float(fisher_exact([[len(complete), len(done) - len(complete)], [found, of - found]], "less").pvalue)
-    verdict = f"worse (p = {p:.2g})" if p < CHANCE else "as good" if len(complete) * of < found * len(done) else "met"
+    word = f"worse (p = {p:.2g})" if p < CHANCE else "as good" if len(complete) * of < found * len(done) else "met"
     error = float(np.mean([trial.mae for trial in complete])) if complete else None
     return Row(
         experiment["job"],
         figures(found, of, published.get("causes"), published.get("mae"), published.get("note")),
         figures(len(complete), len(done), float(np.mean([trial.found for trial in done])), error),
-        verdict,
+        word,
         len(done),
         float(np.mean([trial.seconds for trial in done])),
     )
@@ -224,18 +248,18 @@ def figures(found: int, of: int, causes: float | None, mae: float | None, note: 
 
 def on_real_data(
     ranks: Ranks, experiment: dict[str, Any], options: TrainOptions, folder: Path, say: Callable[[str], None]
-) -> Row | None:
-    """One run in a folder and its report; None if stopped."""
+) -> list[Row]:
+    """One run in a folder and its report; no row if stopped."""
     code = train_job(ranks, replace(options, output=str(folder)), draw)
     if code == STOPPED:
-        return None
+        return []
     if code:
         raise UserError(f"{folder}: expected the run to reach its end, found exit code {code}")
     directory = RunDirectory(str(folder))
     ranks.on_root_alone(lambda root: write_report(directory, {}, folder / "report"))
     learned = read_together(ranks, directory, {})
     here, seconds = ranks.from_root(lambda: (fields_in_words(learned.result), seconds_of(learned.result)))
-    verdict = "see report"
+    judged = "see report"
     if experiment["data"] == "digits":
         source = open_together(learned.job, ranks)
         squares, divergence = (
@@ -243,8 +267,8 @@ def on_real_data(
             for loss in ("squares", "divergence")
         )
         here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
-        verdict = "met" if squares < experiment["below"] else "worse"
-    return Row(experiment["job"], experiment["published"]["text"], here, verdict, 1, seconds)
+        judged = "met" if squares < experiment["below"] else "worse"
+    return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
 
 
 def seconds_of(result: Result) -> float:

@@ -18,6 +18,7 @@ CURVES = {
     "unused_causes": "unused causes",
 }
 INK = "#1f5f99"
+PALETTE = ("#bdbdbd", "#1f5f99", "#6baed6", "#fdae61", "#d7301f", "#7a5195", "#74c476")
 BINS = 100
 """Bars for the phases, at most."""
 
@@ -49,6 +50,25 @@ def curves(history: Mapping[str, np.ndarray], params: Sequence[str]) -> Figure:
     for axis in figure.axes[-columns:]:
         axis.set_xlabel("iteration", fontsize=8)
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    figure.tight_layout()
+    return figure
+
+
+def compared(energies: Mapping[str, np.ndarray]) -> Figure:
+    """The free energy of several runs over the iterations, by name."""
+    figure = figure_of(8.0, 4.2)
+    axis = figure.subplots()
+    for number, (name, values) in enumerate(energies.items()):
+        style = "-" if number < len(PALETTE) else "--"
+        axis.plot(np.arange(1, len(values) + 1), values, style, color=PALETTE[number % len(PALETTE)], label=name)
+    ends = np.array([values[-1] for values in energies.values()])
+    early = np.array([values[min(3, len(values) - 1)] for values in energies.values()])
+    room = 0.05 * (np.ptp(np.concatenate([ends, early])) or 1.0)
+    axis.set_ylim(early.min() - room, ends.max() + room)  # the first iterations would make all else flat
+    axis.set_xlabel("iteration", fontsize=8)
+    axis.set_ylabel("free energy a point", fontsize=8)
+    axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
+    plain(axis)
     figure.tight_layout()
     return figure
 
@@ -131,11 +151,10 @@ def phases(history: Mapping[str, np.ndarray]) -> Figure:
     figure = figure_of(8.0, 3.0)
     axis = figure.subplots()
     below = np.zeros(shares.shape[1])
-    palette = ("#bdbdbd", "#1f5f99", "#6baed6", "#fdae61", "#d7301f", "#7a5195", "#74c476")
     for i, name in sorted(enumerate(spent), key=lambda item: -totals[item[0]]):
         name = name.replace("$", r"\$")  # no formula
         label = f"{name}: {seconds(totals[i])}, {totals[i] / max(totals.sum(), 1e-12):.1%}"
-        colour = palette[i % len(palette)]
+        colour = PALETTE[i % len(PALETTE)]
         axis.bar(edges[:-1], shares[i], np.diff(edges), below, align="edge", color=colour, linewidth=0, label=label)
         below += shares[i]
     handles, labels = axis.get_legend_handles_labels()

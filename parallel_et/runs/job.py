@@ -145,7 +145,7 @@ def _load(path: str) -> tuple[dict[str, Any], str, str]:
 def _set(table: dict[str, Any], setting: str) -> None:
     place, equals, text = setting.partition("=")
     *parents, key = place.strip().split(".")
-    if not equals or not parents or not key:
+    if not equals or not key:
         raise UserError(f"--set: expected section.key=value, found {show(setting)}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
@@ -153,6 +153,8 @@ def _set(table: dict[str, Any], setting: str) -> None:
         value = text.strip()
     except (ValueError, RecursionError):
         raise UserError(f"--set {_cut(place)}: expected a value, found too many digits or {NESTED}") from None
+    if not parents and not isinstance(value, dict):
+        raise UserError(f"--set: expected section.key=value, or section={{...}} for all of one, found {show(setting)}")
     for parent in parents:
         table = table.setdefault(parent, {})
         if not isinstance(table, dict):
