@@ -72,6 +72,19 @@ def share(W, s, rho) -> np.ndarray:
     return A
 
 
+def in_order(old, new, weight):
+    """The nearest values, by their weights, that rise as the old ones do, (H,): largest of smallest means of ranges."""
+    order, best = np.argsort(old), np.empty(len(old))
+    m, w = new[order], weight[order]
+    mean = [
+        [np.average(m[a : b + 1], weights=w[a : b + 1]) if a <= b else None for b in range(len(m))]
+        for a in range(len(m))
+    ]
+    for i in range(len(m)):
+        best[order[i]] = max(min(mean[a][b] for b in range(i, len(m))) for a in range(i + 1))
+    return best
+
+
 def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, rho, points, cut, learn, mstep="clamp"):
     """One EM iteration without noise: new W, sigma, pi, the mean evidence, and the evidence of all points."""
     states = [considered(name, W, y, count, gamma, singletons) for y in Y]
@@ -86,6 +99,8 @@ def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, r
         weight = sum(A for _, A in shares)
         used = weight > 1e-12 * len(M)  # a pixel that no point tells of keeps its value
         new_W = np.where(used, sum(A * y[:, None] for y, A in shares) / np.where(used, weight, 1), W)
+        if temperature == 1 and not cut:
+            new_W = np.array([in_order(*row) for row in zip(W, new_W, np.maximum(weight, 1e-20), strict=True)])
         new_W = np.maximum(new_W, 0)
     elif "W" in learn:
         ys = sum(q * np.outer(y, s) for y, s, q in triples)
@@ -96,6 +111,12 @@ def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, r
         else:
             new_W = np.linalg.solve(ss.T, ys.T).T
         new_W = new_W if name == "linca" else np.maximum(new_W, 0)
+        if name == "nmf" and mstep == "clamp" and temperature == 1 and not cut:
+            errors = [((w @ ss) * w - 2 * w * ys).sum(1) for w in (W, new_W)]
+            other = W
+            for _ in range(20):
+                other = other * np.maximum(ys, 0) / (other @ ss)
+            new_W = np.where((errors[1] > errors[0])[:, None], other, new_W)
     if "sigma" in learn:
         error = sum(q * ((y - mean(name, new_W, s)) ** 2).sum() for y, s, q in triples)
         new_sigma = np.sqrt(error / len(M) / Y.shape[1])

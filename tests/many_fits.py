@@ -44,6 +44,13 @@ JOBS = {
     "a pi for each cause": ({"name": "mca", "each": ["pi"]}, ET, 211, "float64", ANNEAL),
     "points for a start": ({"name": "linca", "init": {"W": {"rows": "random"}}}, ET, 211, "float64", ANNEAL),
     "noisyor": ({"name": "noisyor"}, ET, 150, "float64", ANNEAL),
+    **{
+        f"{kind} clusters": ({"name": "gmm", "covariance": kind}, {"candidates": 3}, 211, "float64", ANNEAL)
+        for kind in ("spherical", "diagonal", "full", "tied")
+    },
+    "all clusters in float32": ({"name": "gmm"}, {"scheme": "exact"}, 150, "float32", ANNEAL),
+    "kept clusters": ({"name": "gmm"}, {"scheme": "tv", "states": 3}, 211, "float64", ANNEAL),
+    "clusters of counts": ({"name": "pmm"}, {"candidates": 3}, 150, "float64", ANNEAL),
     "ternary": (TERNARY, ET, 150, "float64", ANNEAL),
     "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
@@ -71,6 +78,8 @@ def fits(threads, comm=None, names=tuple(JOBS)):
         table = job_table({"causes": 7, **model}, inference, anneal, seed=11)
         if kind in ("noisyor", "own_model"):  # which have no sigma
             table["model"] = {**{k: v for k, v in table["model"].items() if k != "sigma"}, "learn": ["W", "pi"]}
+        if kind in ("gmm", "pmm"):  # which begin and learn as they would by themselves
+            table["model"] = {"causes": 7, **model}
         table["run"]["threads"] = threads
         expectation.ROOM = -(1 << 40) if "without memory" in name else room
         try:
@@ -87,7 +96,7 @@ def data_for(kind, points):
     """Sums or maxima of fields with noise, or what else a kind of model is of."""
     if kind == "noisyor":
         return (np.random.default_rng(5).random((points, 9)) < 0.4).astype(float)
-    if kind == "own_model":
+    if kind in ("own_model", "pmm"):
         return np.random.default_rng(5).poisson(3.0, (points, 9)).astype(float)
     name = kind if kind in ("linca", "nmf", "mca") else "linca"
     return random_data(name, points, random_params(name, 9, 7, seed=len(kind)), seed=5)

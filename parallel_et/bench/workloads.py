@@ -17,8 +17,11 @@ SIGMA, LENGTH = 2.0, 500.0**0.5
 """Noise, and length of a field, of the bars test: five pixels of 10."""
 SHARE = 0.2
 """Share of the dimensions in which a field of a non-negative model is not zero, as in the bars test."""
+APART = 0.7
+"""Standard deviation of the means of clusters around each other, in each dimension, beside their own of 1."""
 SEED = 1
 SEARCH = {"states": 60, "select": 20, "flip": 20, "cross": 20}
+NEAR = {"states": 10, "near": 5}
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Workload:
     dims: int
     causes: int
     candidates: int
-    gamma: int
+    gamma: int | None = None
     singletons: bool = False
     temperature: float = 1.0
     most: float | None = None
@@ -45,15 +48,21 @@ class Workload:
 
     def job(self, threads: int = 1) -> Job:
         """The problem as a job."""
-        learn = ["W", "sigma", "pi"] if self.model == "linca" else ["W"]
-        table: dict[str, Any] = {
-            "model": {"name": self.model, "causes": self.causes, "sigma": SIGMA, "learn": learn},
+        model: dict[str, Any] = {"name": self.model, "causes": self.causes}
+        inference: dict[str, Any] = {"candidates": self.candidates, **self._scheme()}
+        if self.gamma is None:
+            model["init"] = {"W": 0.0}  # it begins nearby, no points have to be chosen
+        else:
+            inference["gamma"] = self.gamma
+            learn = ["W", "sigma", "pi"] if self.model == "linca" else ["W"]
+            model |= {"sigma": SIGMA, "pi": min(0.5, ACTIVE / self.causes), "learn": learn}
+        table = {
+            "model": model,
             "data": {"source": "array:drawn"},
-            "inference": {"candidates": self.candidates, "gamma": self.gamma, **self._scheme()},
+            "inference": inference,
             "anneal": {"temperature": self.temperature},
             "run": {"seed": SEED, "threads": threads},
         }
-        table["model"]["pi"] = min(0.5, ACTIVE / self.causes)
         return check_job(table, self.id)
 
     def _scheme(self) -> dict[str, Any]:
@@ -73,17 +82,22 @@ WORKLOADS = (
     Workload("M2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=12.0, what="10 x 10 patches"),
     Workload("M3", "mca", 5000, 256, 200, 8, 4, True, 1.05, most=15.0, what="16 x 16 patches"),
     Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
+    Workload("V2", "gmm", 100000, 50, 1000, 10, most=3.0, what="1000 clusters"),
+    Workload("V3", "gmm", 100000, 50, 1000, 10, most=0.34, what="1000 clusters, kept ones", search=NEAR),
     Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, kept states", search=SEARCH),
     Workload("T3", "mca", 5000, 256, 200, 6, 8, False, 1.05, most=25.0, what="the same by maxima", search=SEARCH),
 )
 
 
 def sample(workload: Workload, points: int) -> Drawn:
-    """Points of a workload's model, with fields of random directions or patterns at the bars test's noise."""
+    """Points of a workload's model: clusters, or fields of random directions or patterns at the bars test's noise."""
     options = workload.job().model
     model = MODELS.find(workload.model)(options, workload.dims)
     rng = stream(SEED, "bench")
     W = rng.standard_normal((workload.dims, workload.causes))
+    if workload.gamma is None:
+        even = {"var": model.filled("var", 1.0), "pi": model.filled("pi", 1 / model.H)}
+        return Drawn(model, {"W": np.asfortranarray(APART * W), **even}, points, SEED)
     if model.params["W"].low == 0:
         W = rng.gamma(2.0, 1.0, W.shape) * (rng.random(W.shape) < SHARE)
         W[0] += W.sum(0) == 0

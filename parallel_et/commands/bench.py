@@ -101,7 +101,7 @@ def table(row: dict[str, Any], with_phases: bool, title: bool) -> str:
         "D": f"{row['D']:4}",
         "H": f"{row['H']:4}",
         "H'": f"{row['candidates']:2}",
-        "g": f"{row['gamma']:2}",
+        "g": f"{row['gamma'] or '':>2}",
         "states": f"{row['states']:6}",
         "Y W us": f"{row['floor_us_per_point']:7.3g}",
         "us/point": f"{row['us_per_point']:8.3g}",

@@ -20,6 +20,7 @@ from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.io.whole import write_whole
+from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
 from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import digits, grass, sound
@@ -120,7 +121,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
             count = args.trials or experiment["trials"]
             seeds = range(table["seed"], table["seed"] + count)
             trials = TrialsOptions(job, [f"run.seed={seeds[0]}"], count, max_time=args.max_time)
-            kind = in_variants if "variants" in experiment else on_artificial_data
+            kind = KINDS[experiment.get("kind", "trials")]
             new = kind(ranks, experiment, trials, folder / experiment["job"], seeds)
         if not new:
             return STOPPED
@@ -209,6 +210,24 @@ def in_variants(
     ]
 
 
+def beside_kmeans(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials, and k-means on the same data from the same starts; no row if stopped."""
+    path = place.with_suffix(".h5")
+    if run_trials(ranks, replace(options, output=str(path))) == STOPPED:
+        return []
+
+    def compare(root: Ranks) -> Row:
+        trials = [trial for trial in read_trials(path)[1] if trial.seed in seeds]
+        gaps, seconds = gaps_to_kmeans(root, options.job, trials), float(np.mean([t.seconds for t in trials]))
+        here = f"the same centres in {(gaps < SAME).sum()} of {len(gaps)}, but for {gaps.max():.1g} at most"
+        name, published = experiment["job"], experiment["published"]["text"]
+        return Row(name, published, here, "met" if (gaps < SAME).all() else "worse", len(gaps), seconds)
+
+    return [ranks.on_root_alone(compare)]
+
+
 def on_artificial_data(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
@@ -269,6 +288,10 @@ def on_real_data(
         here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
         judged = "met" if squares < experiment["below"] else "worse"
     return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
+
+
+KINDS = {"trials": on_artificial_data, "variants": in_variants, "k-means": beside_kmeans}
+"""Experiments on artificial data by their kind."""
 
 
 def seconds_of(result: Result) -> float:

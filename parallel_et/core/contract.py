@@ -63,8 +63,8 @@ class EStep(NamedTuple):
 class Learner:
     """Whatever has parameters that sums over points determine: models, and schemes that learn."""
 
-    params: ClassVar[Mapping[str, Param]] = {}
-    """Its parameters by name."""
+    params: Mapping[str, Param] = {}
+    """Its parameters by name; their axes and limits may depend on its options."""
     stages: tuple[str, ...] = ()
     """Passes over the posteriors that its M-step takes, each with sums and a maximisation of its own."""
 
@@ -136,12 +136,26 @@ class Model(Learner):
             raise UserError(f"{self._name}.params: {name}: expected the axes {expected}, found {''.join(unknown)}")
         return tuple(self.sizes[axis] for axis in axes)
 
-    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+    @classmethod
+    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+        """Keys of [model] of its own that parameters, which a file has, tell of."""
+        return {}
+
+    def start(self, name: str, summary: Summary) -> tuple[Any, float]:
         """Mean and standard deviation of the values that a parameter without a start of its own begins with.
 
-        By default those of fields of any sign: zero, and a third of the data's root mean square.
+        By default those of fields of any sign: zero, and a third of the data's root mean square. The mean may be an
+        array that is broadcast.
         """
         return 0.0, summary.rms / 3 or 1.0
+
+    def filled(self, name: str, value: float) -> np.ndarray:
+        """A parameter that begins with one number."""
+        return np.full(self.shape(name), value)
+
+    def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """A parameter that begins with points of the data, which come as its columns (D, H)."""
+        return rows
 
     def check(self, summary: Summary) -> None:
         """Refuse data that are none of the model's, by a UserError."""

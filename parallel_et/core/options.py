@@ -29,10 +29,12 @@ class FileInit(Section):
 class RowsInit(Section):
     """Begin with points of the data, a different one for each cause."""
 
-    rows: Literal["random"] = Field(description="which: drawn by the seed of the run")
+    rows: Literal["random", "k-means++"] = Field(
+        description="which, drawn by the seed of the run: any, or such that are far from each other"
+    )
 
 
-START = 'a number, or a table of mean and std, of file and dataset, or for fields rows = "random"'
+START = 'a number, or a table of mean and std, of file and dataset, or for fields rows = "random" or "k-means++"'
 """What may stand for the start of a parameter."""
 
 
@@ -80,7 +82,9 @@ def keys_of(model: Any) -> Any:
         if param.start is not None:
             low, high = max(param.low, -LARGEST), min(param.high, LARGEST)
             numbers[name] = float, Field(param.start, ge=low, le=high, description=param.does)
-        starts[name] = _start(param.axes) | None, Field(None, description=f"{START}; by default the model's own rule")
+        default: Any = RowsInit(rows=param.rows) if param.rows else None
+        usual = f'rows = "{param.rows}"' if param.rows else "the model's own rule"
+        starts[name] = _start(param.axes) | None, Field(default, description=f"{START}; by default {usual}")
     init: Any = create_model("Init", __base__=Init, **starts)
     return create_model(
         f"{model.__name__}Options",
@@ -106,7 +110,7 @@ def start_of(model: Model, name: str, summary: Any, rng: np.random.Generator) ->
     """Where a parameter begins, if that takes neither files nor points."""
     shape, init = model.shape(name), getattr(model.options.init, name)
     if isinstance(init, float | int):
-        return np.full(shape, float(init))
+        return model.filled(name, float(init))
     if isinstance(init, GaussInit):
         return rng.normal(init.mean, init.std, shape)
     if model.params[name].start is not None:

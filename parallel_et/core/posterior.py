@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from parallel_et.core.states import Table, binary, valued
+from parallel_et.core.states import Table, valued
 from parallel_et.kernels import truncated
 
 
@@ -86,7 +86,9 @@ class Weights(Posterior):
 
     def means(self, atoms: int) -> np.ndarray:
         point, states, q = self.pairs(np.ones(len(self.evidence), bool))
-        return sum_rows(point, q[:, None] * binary(states, atoms), len(self.evidence))
+        total = np.zeros((len(self.evidence), atoms + 1))  # what is padded goes to the last column
+        np.add.at(total, (point[:, None], states), q[:, None])
+        return total[:, :atoms]
 
 
 @dataclass(frozen=True)

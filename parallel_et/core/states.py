@@ -15,7 +15,7 @@ from parallel_et.kernels import select
 
 MANY = 1 << 40
 """More states than anybody can consider."""
-ROOM = 1024
+ROOM = 64
 """Points whose distances to all others are computed at a time."""
 
 
@@ -171,12 +171,13 @@ def best(scores: np.ndarray, count: int) -> np.ndarray:
 
 def nearest(points: np.ndarray, count: int) -> np.ndarray:
     """The ``count`` others that are nearest to each of the points (m, D), (m, count) int32; fewer if there are few."""
-    count = min(count, len(points) - 1)
-    near = np.empty((len(points), count), np.int32)
-    norms = np.einsum("md,md->m", points, points)
+    count, points = min(count, len(points) - 1), np.ascontiguousarray(points)
+    near, scores = np.empty((len(points), count), np.int32), np.empty((ROOM, len(points)))
+    half = 0.5 * np.einsum("md,md->m", points, points)
     for first in range(0, len(points) if count else 0, ROOM):
-        scores = points[first : first + ROOM] @ points.T - 0.5 * norms
-        own = np.arange(len(scores))
-        scores[own, first + own] = -np.inf
-        near[first : first + ROOM] = best(scores, count)
+        own = np.arange(min(ROOM, len(points) - first))
+        some = np.matmul(points[first : first + ROOM], points.T, out=scores[: len(own)])
+        some -= half
+        some[own, first + own] = -np.inf
+        near[first : first + ROOM] = best(some, count)
     return near

@@ -34,6 +34,7 @@ class Param(NamedTuple):
     start : what all its values begin with, which makes it a key of [model]; None: as the model's ``start`` says
     low, high : its limits
     each : whether a job may have one for each cause, by ``model.each``
+    rows : which points of the data its columns begin with, if the job does not say it; "" for none
     """
 
     axes: str
@@ -42,6 +43,7 @@ class Param(NamedTuple):
     low: float = -np.inf
     high: float = np.inf
     each: bool = False
+    rows: str = ""
 
 
 class Knob(NamedTuple):

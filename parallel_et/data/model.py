@@ -76,7 +76,7 @@ def model_for(kind: Any, arrays: Mapping[str, np.ndarray], path: str) -> Model:
     sizes = dict(zip(axes, arrays[name].shape, strict=True))
     each = [name for name, param in kind.params.items() if param.each and arrays.get(name, np.empty(())).ndim]
     keys: Any = keys_of(kind)
-    return kind(keys(name="model", causes=sizes["H"], each=each), sizes["D"])
+    return kind(keys(name="model", causes=sizes["H"], each=each, **kind.keys_told_by(arrays)), sizes["D"])
 
 
 SOURCE = DrawnFromFile

@@ -1,4 +1,4 @@
-"""Random numbers from a counter, by point: Philox 4x32-10 (Salmon et al. 2011)."""
+"""Random numbers from a counter, by point: Philox 4x32-10 (Salmon et al. 2011), and SplitMix64 where they are many."""
 
 import numpy as np
 
@@ -9,6 +9,7 @@ WEYL = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
 WORD = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 ROUNDS = 10
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @part
@@ -19,6 +20,14 @@ def philox(a, b, c, d, key, other):
         a, b, c, d = (right >> HALF) ^ b ^ key, right & WORD, (left >> HALF) ^ d ^ other, left & WORD
         key, other = (key + WEYL[0]) & WORD, (other + WEYL[1]) & WORD
     return a, b, c, d
+
+
+@part
+def mixed(z):
+    """The finaliser of SplitMix64 (Steele et al. 2014): 64 bits of which each depends on all that went in."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
 
 
 @kernel("void(uint64, int64, float64[:,::1])")

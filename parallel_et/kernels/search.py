@@ -5,25 +5,25 @@ equal lists. A list that begins with ``VACANT`` is none. What is drawn depends o
 the proposal alone.
 """
 
-from math import exp, log
+from math import exp
 
 import numpy as np
 
 from parallel_et.kernels import VACANT, kernel, part
-from parallel_et.kernels.random import HALF, WORD, philox
+from parallel_et.kernels.random import GOLDEN, HALF, WORD, mixed
 
 EXPLORE = 0.1
 """Share of the prior in the probabilities from which states of the kind ``marginals`` are drawn."""
 TRIES = 64
 """Draws for the atoms of a blind state, some of which are there already."""
-PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
 @part
 def words_of(key, point, number, more):
     """Four random words of 32 bits for a proposal of a point."""
-    index = np.uint64(point)
-    return philox(np.uint64(number), np.uint64(more), index & WORD, index >> HALF, key & WORD, key >> HALF)
+    z = mixed(key + np.uint64(point) * GOLDEN) + np.uint64((number << 32) + 2 * more) * GOLDEN
+    one, other = mixed(z), mixed(z + GOLDEN)
+    return one & WORD, one >> HALF, other & WORD, other >> HALF
 
 
 @part
@@ -33,66 +33,77 @@ def below(word, count):
 
 
 @part
-def size_of(state):
-    """Active atoms of a state."""
+def size_of(states, at, g):
+    """Active atoms of the state whose g places begin at an index."""
     size = 0
-    while size < len(state) and state[size] >= 0:
+    while size < g and states[at + size] >= 0:
         size += 1
     return size
 
 
 @part
-def number_of(states):
-    """How many of the places for states (S, g) are taken; these are the first."""
+def number_of(states, at, S, g):
+    """How many of S places for states, from an index on, are taken; these are the first."""
     count = 0
-    while count < len(states) and states[count, 0] != VACANT:
+    while count < S and states[at + count * g] != VACANT:
         count += 1
     return count
 
 
 @part
-def parent_of(logs, count, one, other):
-    """The better of two of the ``count`` kept states, each drawn by a random word."""
+def parent_of(logs, at, count, one, other):
+    """The better of two of ``count`` kept states, each drawn by a random word; their joints begin at an index."""
     i, j = below(one, count), below(other, count)
-    return i if logs[i] >= logs[j] else j
+    return i if logs[at + i] >= logs[at + j] else j
 
 
 @part
-def take_out(state, size, place):
+def take_out(states, at, size, place):
     """Take one atom out of a state."""
-    for i in range(place, size - 1):
-        state[i] = state[i + 1]
-    state[size - 1] = -1
+    for i in range(at + place, at + size - 1):
+        states[i] = states[i + 1]
+    states[at + size - 1] = -1
     return size - 1
 
 
 @part
-def put_in(state, size, atom, ordered, word):
+def put_in(states, at, size, atom, ordered, word):
     """Put an atom into a state: where it belongs, or where a random word says if the order counts."""
     place = below(word, size + 1) if ordered else size
-    while not ordered and place > 0 and state[place - 1] > atom:
+    while not ordered and place > 0 and states[at + place - 1] > atom:
         place -= 1
-    for i in range(size, place, -1):
-        state[i] = state[i - 1]
-    state[place] = atom
+    for i in range(at + size, at + place, -1):
+        states[i] = states[i - 1]
+    states[at + place] = atom
     return size + 1
 
 
 @part
-def place_of(state, size, owner, atom):
+def place_of(states, at, size, owner, atom):
     """Where a state has an atom of the same owner; -1 if it has none."""
+    place = -1
     for i in range(size):
-        if owner[state[i]] == owner[atom]:
-            return i
-    return -1
+        if owner[states[at + i]] == owner[atom]:
+            place = i
+    return place
 
 
 @part
-def copy_to(out, state):
-    """Copy a state, and return how many atoms it has."""
-    for i in range(len(out)):
-        out[i] = state[i]
-    return size_of(state)
+def copy_to(out, at, states, other, g):
+    """Copy a state from one index to another, and return how many atoms it has."""
+    size = 0
+    for i in range(g):
+        atom = states[other + i]
+        out[at + i] = atom
+        size += atom >= 0
+    return size
+
+
+@part
+def clear(states, at, g):
+    """Make a state empty."""
+    for i in range(at, at + g):
+        states[i] = -1
 
 
 @kernel("void(int32[:,::1], int32[:,::1], int64[::1], int64, int32[::1], int32[:,:,::1])")
@@ -101,114 +112,137 @@ def construct(candidates, members, start, stride, owner, out):
 
     candidates (n, H'), members (K, g'), start (n,), owner (atoms,), out (n, P, g).
     """
-    N, P, most = out.shape
+    N, P, g = out.shape
     K, size = members.shape
+    flat = out.reshape(-1)
     for n in range(N):
         index = start[n]
         for k in range(P):
-            state = out[n, k]
-            state[:] = -1
-            for i in range(min(size, most)):
+            at = (n * P + k) * g
+            clear(flat, at, g)
+            for i in range(min(size, g)):
                 if members[index, i] < 0:
                     break
                 atom = candidates[n, members[index, i]]
-                if place_of(state, i, owner, atom) >= 0:
-                    state[0] = VACANT
+                if place_of(flat, at, i, owner, atom) >= 0:
+                    flat[at] = VACANT
                     break
-                state[i] = atom
+                flat[at + i] = atom
             index = (index + stride) % K
 
 
 @kernel("void(uint64, int64, int32[::1], int64, int64, boolean, int32[:,:,::1])")
 def blind(key, first, owner, least, most, ordered, out):
     """States at random: their size uniform in [least, most], their atoms uniform; out (n, P, g)."""
-    N, P, _ = out.shape
+    N, P, g = out.shape
+    flat = out.reshape(-1)
     for n in range(N):
         for k in range(P):
-            state = out[n, k]
-            state[:] = -1
+            at = (n * P + k) * g
+            clear(flat, at, g)
             word, other, _, _ = words_of(key, first + n, k, 0)
             wanted, size, tries = least + below(word, most - least + 1), 0, 0
             while size < wanted and tries < TRIES:
                 tries += 1
                 word, other, _, _ = words_of(key, first + n, k, tries)
                 atom = np.int32(below(word, len(owner)))
-                if place_of(state, size, owner, atom) < 0:
-                    size = put_in(state, size, atom, ordered, other)
+                if place_of(flat, at, size, owner, atom) < 0:
+                    size = put_in(flat, at, size, atom, ordered, other)
             if size < least:
-                state[0] = VACANT
+                flat[at] = VACANT
 
 
-@kernel(
-    "void(uint64, int64, int32[:,:,::1], float64[:,::1], int32[::1], int64, int64, boolean, int32[:,::1], "
-    "int32[:,:,::1])"
-)
-def flip(key, first, states, logs, owner, least, most, ordered, near, out):
-    """Children of kept states with one atom less, more, or another.
+@kernel("void(uint64, int64, int32[:,:,::1], float64[:,::1], int32[::1], boolean, int32[:,::1], int32[:,:,::1])")
+def near(key, first, states, logs, owner, ordered, neighbours, out):
+    """Children of kept states in which one atom is exchanged for one of its neighbours, (atoms, G).
 
-    Half of them lose one of their atoms; the others get one at random, in exchange for another if there is no room for
-    it, or, where ``near`` (atoms, G) or (atoms, 0) lists some for each atom, one of these in exchange for that atom.
     states (n, S, g) and logs (n, S): the kept ones and their joints; owner (atoms,); out (n, P, g).
     """
-    N, P, _ = out.shape
-    G = near.shape[1]
+    N, P, g = out.shape
+    S, G = logs.shape[1], neighbours.shape[1]
+    kept, joints, flat = states.reshape(-1), logs.reshape(-1), out.reshape(-1)
     for n in range(N):
-        count = number_of(states[n])
+        here = n * S * g
+        count = number_of(kept, here, S, g)
         for k in range(P):
-            state = out[n, k]
+            at = (n * P + k) * g
             a, b, c, d = words_of(key, first + n, k, 0)
-            size = copy_to(state, states[n, parent_of(logs[n], count, a, b)])
-            if G > 0 and size > 0:
-                place = below(d, size)
-                atom = near[state[place], below(c, G)]
-                size = take_out(state, size, place)
-                if place_of(state, size, owner, atom) < 0:
-                    put_in(state, size, atom, ordered, d)
-                else:
-                    state[0] = VACANT
+            size = copy_to(flat, at, kept, here + parent_of(joints, n * S, count, a, b) * g, g)
+            if size == 0:
+                flat[at] = VACANT
                 continue
+            place = below(d, size)
+            atom = neighbours[flat[at + place], below(c, G)]
+            size = take_out(flat, at, size, place)
+            if place_of(flat, at, size, owner, atom) < 0:
+                put_in(flat, at, size, atom, ordered, d)
+            else:
+                flat[at] = VACANT
+
+
+@kernel("void(uint64, int64, int32[:,:,::1], float64[:,::1], int32[::1], int64, int64, boolean, int32[:,:,::1])")
+def flip(key, first, states, logs, owner, least, most, ordered, out):
+    """Children of kept states with one atom less, more, or another; the arguments of ``near``.
+
+    Half of them lose one of their atoms; the others get one at random, in exchange for another if there is no room for
+    it.
+    """
+    N, P, g = out.shape
+    S = logs.shape[1]
+    kept, joints, flat = states.reshape(-1), logs.reshape(-1), out.reshape(-1)
+    for n in range(N):
+        here = n * S * g
+        count = number_of(kept, here, S, g)
+        for k in range(P):
+            at = (n * P + k) * g
+            a, b, c, d = words_of(key, first + n, k, 0)
+            size = copy_to(flat, at, kept, here + parent_of(joints, n * S, count, a, b) * g, g)
             if size > least and d & np.uint64(1):
-                take_out(state, size, below(d, size))
+                take_out(flat, at, size, below(d, size))
                 continue
             atom = np.int32(below(c, len(owner)))
-            clash = place_of(state, size, owner, atom)
-            if clash >= 0 and state[clash] == atom:
-                state[0] = VACANT
+            clash = place_of(flat, at, size, owner, atom)
+            if clash >= 0 and flat[at + clash] == atom:
+                flat[at] = VACANT
                 continue
             if clash >= 0 or size == most:
-                size = take_out(state, size, clash if clash >= 0 else below(d, size))
-            put_in(state, size, atom, ordered, d)
+                size = take_out(flat, at, size, clash if clash >= 0 else below(d, size))
+            put_in(flat, at, size, atom, ordered, d)
 
 
 @kernel("void(uint64, int64, int32[:,:,::1], float64[:,::1], int32[::1], int64, int64, boolean, int32[:,:,::1])")
 def cross(key, first, states, logs, owner, least, most, ordered, out):
-    """Children of two kept states: atoms before a cut of the one, after it of the other; as ``flip`` for the rest."""
-    N, P, _ = out.shape
+    """Children of two kept states: atoms before a cut of the one, after it of the other; the arguments of ``near``."""
+    N, P, g = out.shape
+    S = logs.shape[1]
+    kept, joints, flat = states.reshape(-1), logs.reshape(-1), out.reshape(-1)
     for n in range(N):
-        count = number_of(states[n])
+        here = n * S * g
+        count = number_of(kept, here, S, g)
         for k in range(P):
-            state = out[n, k]
+            at = (n * P + k) * g
             a, b, c, d = words_of(key, first + n, k, 0)
-            one = states[n, parent_of(logs[n], count, a, b)]
+            one = here + parent_of(joints, n * S, count, a, b) * g
             a, b, _, _ = words_of(key, first + n, k, 1)
-            other = states[n, parent_of(logs[n], count, a, b)]
-            state[:] = -1
+            other = here + parent_of(joints, n * S, count, a, b) * g
+            clear(flat, at, g)
             cut, size = below(c, len(owner)), 0
-            before, after = size_of(one), size_of(other)
+            before, after = size_of(kept, one, g), size_of(kept, other, g)
             if ordered:
                 before, cut = below(c, before + 1), below(d, after + 1)
             for i in range(before):
-                if ordered or one[i] < cut:
-                    state[size] = one[i]
+                atom = kept[one + i]
+                if ordered or atom < cut:
+                    flat[at + size] = atom
                     size += 1
             for i in range(after):
-                atom = other[i]
+                atom = kept[other + i]
                 late = i >= cut if ordered else atom >= cut
-                if late and size < most and place_of(state, size, owner, atom) < 0:
-                    state[size] = atom
+                if late and size < most and place_of(flat, at, size, owner, atom) < 0:
+                    flat[at + size] = atom
                     size += 1
             if size < least:
-                state[0] = VACANT
+                flat[at] = VACANT
 
 
 @kernel(
@@ -217,33 +251,34 @@ def cross(key, first, states, logs, owner, least, most, ordered, out):
 def marginals(key, first, states, logs, beta, owner, least, most, ordered, out):
     """States whose atoms are drawn each by itself, by the posterior means under the kept states, mixed with the prior.
 
-    out (n, P, g): states drawn from the prior, become the proposals. The rest as for ``flip``.
+    out (n, P, g): states drawn from the prior, become the proposals. The rest as for ``near``.
     """
-    N, P, _ = out.shape
-    S = states.shape[1]
-    mean, touched = np.zeros(len(owner)), np.empty(S * states.shape[2], np.int32)
-    inside = np.zeros(len(owner), np.bool_)
-    drawn = np.empty(states.shape[2], np.int32)
+    N, P, g = out.shape
+    S = logs.shape[1]
+    kept, joints, flat = states.reshape(-1), logs.reshape(-1), out.reshape(-1)
+    mean, touched = np.zeros(len(owner)), np.empty(S * g, np.int32)
+    inside, drawn = np.zeros(len(owner), np.bool_), np.empty(g, np.int32)
     for n in range(N):
-        kept = number_of(states[n])
-        peak, sum_q, count = logs[n, 0], 0.0, 0
-        for s in range(kept):
-            peak = max(peak, logs[n, s])
-        for s in range(kept):
-            q = exp(beta * (logs[n, s] - peak))
+        here = n * S * g
+        taken_places = number_of(kept, here, S, g)
+        peak, sum_q, count = joints[n * S], 0.0, 0
+        for s in range(taken_places):
+            peak = max(peak, joints[n * S + s])
+        for s in range(taken_places):
+            q = exp(beta * (joints[n * S + s] - peak))
             sum_q += q
-            for i in range(size_of(states[n, s])):
-                atom = states[n, s, i]
+            for i in range(size_of(kept, here + s * g, g)):
+                atom = kept[here + s * g + i]
                 if not inside[atom]:
                     inside[atom] = True
                     touched[count] = atom
                     count += 1
                 mean[atom] += q
         for k in range(P):
-            before = copy_to(drawn, out[n, k])
-            state = out[n, k]
-            state[:] = -1
-            size, a, b = 0, np.uint64(0), np.uint64(0)
+            at = (n * P + k) * g
+            before = copy_to(drawn, 0, flat, at, g)
+            clear(flat, at, g)
+            size = 0
             for i in range(count + before):
                 a, b, _, _ = words_of(key, first + n, k, i)
                 u, atom = a * 2.0**-32, touched[i] if i < count else drawn[i - count]
@@ -254,31 +289,43 @@ def marginals(key, first, states, logs, beta, owner, least, most, ordered, out):
                             taken = taken or drawn[j] == atom
                 else:
                     taken = u < EXPLORE and not inside[atom]
-                if taken and size < most and place_of(state, size, owner, atom) < 0:
-                    size = put_in(state, size, atom, ordered, b)
+                if taken and size < most and place_of(flat, at, size, owner, atom) < 0:
+                    size = put_in(flat, at, size, atom, ordered, b)
             if size < least:
-                copy_to(state, drawn)
+                copy_to(flat, at, drawn, 0, g)
         for i in range(count):
             inside[touched[i]] = False
             mean[touched[i]] = 0.0
 
 
 @part
-def mark_of(state):
+def mark_of(states, at, g):
     """A number that tells states apart, but for a chance of 2^-64."""
-    mark = PRIME
-    for i in range(size_of(state)):
-        mark = (mark ^ np.uint64(state[i] + 1)) * PRIME
+    mark = GOLDEN
+    for i in range(at, at + g):
+        mark = (mark ^ np.uint64(states[i] + 3)) * GOLDEN
         mark ^= mark >> np.uint64(29)
     return mark
 
 
 @kernel("void(int32[:,:,::1], uint64[:,::1])")
 def mark(states, marks):
-    """The marks (n, S) of kept states (n, S, g), as far as places are taken."""
-    for n in range(len(states)):
-        for k in range(number_of(states[n])):
-            marks[n, k] = mark_of(states[n, k])
+    """The marks (n, S) of kept states (n, S, g)."""
+    N, S, g = states.shape
+    kept = states.reshape(-1)
+    for n in range(N):
+        for s in range(S):
+            marks[n, s] = mark_of(kept, (n * S + s) * g, g)
+
+
+@part
+def worst_of(logs, at, count):
+    """Where the smallest of ``count`` joints from an index on is, of equal ones the first."""
+    worst = 0
+    for s in range(1, count):
+        if logs[at + s] < logs[at + worst]:
+            worst = s
+    return worst
 
 
 @kernel("void(int32[:,:,::1], float64[:,::1], uint64[:,::1], int32[:,:,::1], float64[:,::1])")
@@ -288,45 +335,26 @@ def enter(states, logs, marks, proposed, values):
     states (n, S, g), logs and marks (n, S): the kept ones and their joints, changed in place; proposed (n, P, g) and
     values (n, P). A state is never kept twice; of equal joints the older state stays.
     """
-    N, S, _ = states.shape
+    N, S, g = states.shape
     P = proposed.shape[1]
+    kept, joints, new = states.reshape(-1), logs.reshape(-1), proposed.reshape(-1)
     for n in range(N):
-        count, worst = number_of(states[n]), 0
-        for s in range(1, count):
-            if logs[n, s] < logs[n, worst]:
-                worst = s
+        here = n * S
+        count = number_of(kept, here * g, S, g)
+        worst = worst_of(joints, here, count)
+        limit = joints[here + worst] if count == S else -np.inf
         for k in range(P):
-            if proposed[n, k, 0] == VACANT or not values[n, k] > (logs[n, worst] if count == S else -np.inf):
+            at = (n * P + k) * g
+            if new[at] == VACANT or not values[n, k] > limit:
                 continue
-            new, same = mark_of(proposed[n, k]), 0
+            sign, same = mark_of(new, at, g), 0
             for s in range(count):
-                same += marks[n, s] == new
+                same += marks[n, s] == sign
             if same:
                 continue
             place = worst if count == S else count
-            copy_to(states[n, place], proposed[n, k])
-            logs[n, place], marks[n, place] = values[n, k], new
+            copy_to(kept, (here + place) * g, new, at, g)
+            joints[here + place], marks[n, place] = values[n, k], sign
             count = min(count + 1, S)
-            worst = 0
-            for s in range(1, count):
-                if logs[n, s] < logs[n, worst]:
-                    worst = s
-
-
-@kernel("void(int32[:,:,::1], float64[:,::1], float64, float64[::1], float64[:,::1])")
-def weigh(states, logs, beta, evidence, weights):
-    """evidence[n] = log sum_s p^beta over the kept states (n, S, g), from their joints; weights (n, S) ~ p^beta."""
-    N, S = logs.shape
-    for n in range(N):
-        count = number_of(states[n])
-        peak, total = logs[n, 0], 0.0
-        for s in range(count):
-            peak = max(peak, logs[n, s])
-        for s in range(count):
-            weights[n, s] = exp(beta * (logs[n, s] - peak))
-            total += weights[n, s]
-        evidence[n] = beta * peak + log(total)
-        for s in range(count):
-            weights[n, s] /= total
-        for s in range(count, S):
-            weights[n, s] = 0.0
+            worst = worst_of(joints, here, count)
+            limit = joints[here + worst] if count == S else -np.inf

@@ -3,7 +3,7 @@
 import numpy as np
 
 from parallel_et.kernels import kernel, part
-from parallel_et.kernels.simd import LANES, count_from, fill, fma, list_from, load, maximum, store, total
+from parallel_et.kernels.simd import LANES, bits_from, count_from, fill, fma, load, lowest_bit, maximum, store, total
 
 MANY = 128
 """Above so many scores sorting finds a threshold faster than comparing each with each."""
@@ -59,6 +59,26 @@ def threshold(scores, count, size, lanes):
 
 
 @part
+def list_few(scores, row, limit, lanes, found):
+    """List the causes of a row of scores that are at least a limit, in rising order; returns how many.
+
+    found (H + lanes,) int32 out. For few of many: the lanes of a vector are looked at only if there are any.
+    """
+    H, count = scores.shape[1], 0
+    first, whole = row * H, H - H % lanes
+    for start in range(0, whole, lanes):
+        bits = bits_from(load(scores, first + start), limit)
+        while bits:
+            found[count] = start + lowest_bit(bits)
+            bits &= bits - 1
+            count += 1
+    for h in range(whole, H):
+        found[count] = h
+        count += scores[row, h] >= limit
+    return count
+
+
+@part
 def shortlist(scores, row, count, lanes, slack, tops, found, short):
     """The causes of a row of scores that are among the ``count`` largest, give or take ``slack``; returns how many.
 
@@ -67,19 +87,14 @@ def shortlist(scores, row, count, lanes, slack, tops, found, short):
     of these is not above the count-th of all. Then what is from there on up, and of these few the same again.
     """
     H, slots = scores.shape[1], len(tops)
-    first, whole, kept = row * H, H - H % lanes, 0
+    first, kept = row * H, 0
     if 2 * slots < H:
         for slot in range(0, slots, lanes):
             store(tops, slot, load(scores, first + slot))
         for start in range(slots, H - slots + 1, slots):
             for slot in range(0, slots, lanes):
                 store(tops, slot, maximum(load(tops, slot), load(scores, first + start + slot)))
-        limit = threshold(tops, count, slots, lanes) - slack
-        for start in range(0, whole, lanes):
-            kept += list_from(load(scores, first + start), limit, start, found, kept)
-        for h in range(whole, H):
-            found[kept] = h
-            kept += scores[row, h] >= limit
+        kept = list_few(scores, row, threshold(tops, count, slots, lanes) - slack, lanes, found)
         for k in range(kept):
             short[k] = scores[row, found[k]]
     else:

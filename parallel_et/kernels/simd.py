@@ -317,6 +317,27 @@ def list_from(typingctx: Any, x: Any, limit: Any, first: Any, found: Any, index:
 
 
 @intrinsic
+def bits_from(typingctx: Any, x: Any, limit: Any) -> Any:
+    """Which lanes are at least a limit, as the bits of an integer."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        lanes = at_least(builder, *args)
+        return builder.zext(builder.bitcast(lanes, ir.IntType(lanes.type.count)), INT)
+
+    return types.int64(x, types.float64 if x == Vector else types.float32), code
+
+
+@intrinsic
+def lowest_bit(typingctx: Any, bits: Any) -> Any:
+    """The number of the lowest bit that is set in an integer other than 0."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), code
+
+
+@intrinsic
 def exp(typingctx: Any, x: Any) -> Any:
     """Exponential of x <= 700 to 3e-16 relative; below -708 as at -708, which is 3e-308."""
 

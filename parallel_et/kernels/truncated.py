@@ -1,10 +1,11 @@
 """What all truncated posteriors share: single causes outside the candidates, and the weights that matter."""
 
 from math import exp as exp_of
+from math import log as log_of
 
 import numpy as np
 
-from parallel_et.kernels import NEGLIGIBLE, kernel, part
+from parallel_et.kernels import NEGLIGIBLE, kernel, part, scratch
 from parallel_et.kernels.simd import LANES, exp, fill, fma, highest, load, maximum, store, total
 
 
@@ -38,6 +39,32 @@ def weigh_singles(n, beta, precision, base, bias, candidates, peak, singles):
         singles[n, h] = exp_of(beta * (singles[n, h] + (base - peak)))
         sum_singles += singles[n, h]
     return peak, sum_singles
+
+
+@kernel("void(float64[:,::1], float64, float64[::1])")
+def weigh(logs, beta, evidence):
+    """Replace log joints (n, K) by weights q ~ p^beta; evidence (n,) out: F_n = log sum p^beta. One exp a state."""
+    N, K = logs.shape
+    width = -(-K // LANES) * LANES
+    row = scratch(width)
+    for n in range(N):
+        for k in range(K):
+            row[k] = beta * logs[n, k]
+        for k in range(K, width):
+            row[k] = -np.inf
+        top = load(row, 0)
+        for k in range(LANES, width, LANES):
+            top = maximum(top, load(row, k))
+        peak = highest(top)
+        shift, sum_q = fill(peak), fill(0.0)
+        for k in range(0, width, LANES):
+            weight = exp(load(row, k) - shift)
+            store(row, k, weight)
+            sum_q = sum_q + weight
+        whole = total(sum_q)
+        evidence[n] = peak + log_of(whole)
+        for k in range(K):
+            logs[n, k] = row[k] / whole
 
 
 @kernel("Tuple((int64[::1], int32[::1], float64[::1]))(float64[:,::1])")

@@ -11,7 +11,7 @@ from parallel_et.core.schema import in_bytes
 INTERPRETER = 250_000_000
 """Bytes that Python, the libraries and the compiled kernels take."""
 ROOT_ARRAYS = 12
-"""Arrays of the size of W that the M-step has at a time."""
+"""Arrays of the size of all parameters that the M-step has at a time."""
 POINT = 50
 """Bytes of a point besides its row and what a scheme keeps: its evidence, whether it is used, and copies of these."""
 
@@ -70,7 +70,8 @@ def demand(
     """
     blocks = -(-points // block)
     most = min(points, block * -(-blocks // ranks))
-    states, H, fields = scheme.count, model.latents.atoms, model.H * model.width
+    states, H = scheme.count, model.latents.atoms
+    fields = max(model.H * model.width, sum(prod(model.shape(name)) for name in model.params))
     scratch = block * (states + 2 * H + model.width)
     sums = 2 * count_statistics(model)  # two words each
     prepared = 2 * fields + H * H

@@ -27,6 +27,7 @@ from parallel_et.parallel.shard import Shard, block_size
 from parallel_et.parallel.sums import ExactSum
 from parallel_et.parallel.team import Team
 from parallel_et.runs.demand import Demand, count_statistics, demand
+from parallel_et.runs.first_rows import chosen_rows
 from parallel_et.runs.job import Job
 
 LARGEST = 1e100
@@ -128,8 +129,9 @@ def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
     """The parameters to begin with; all ranks call this together."""
     model, params = problem.model, ranks.from_root(lambda: given_arrays(job, problem.model))
     for index, name in enumerate(model.params):
-        if isinstance(getattr(job.model.init, name), RowsInit):
-            params[name] = random_rows(problem, ranks, name)
+        init = getattr(job.model.init, name)
+        if isinstance(init, RowsInit):
+            params[name] = model.from_rows(name, chosen_rows(problem, ranks, name, init.rows))
         elif name not in params:
             params[name] = start_of(model, name, problem.summary, stream(job.run.seed, "init", index))
     ordered = {name: params[name] for name in model.params}
@@ -147,22 +149,6 @@ def given_arrays(job: Job, model: Model) -> dict[str, np.ndarray]:
             limits = Limits(model.shape(name), -LARGEST, LARGEST)  # what is beyond the model's own is brought within
             check_array(f"{init.file}: {init.dataset or name}", given[name], limits)
     return given
-
-
-def random_rows(problem: Problem, ranks: Ranks, name: str) -> np.ndarray:
-    """As many different points as there are causes, drawn by the seed, as columns (D, H)."""
-    shard, (D, H) = problem.shard, problem.model.shape(name)
-    if shard.points < H:
-        raise UserError(
-            f"model.init.{name}.rows: expected at least {H} points, one for each cause, found {shard.points}"
-        )
-    chosen = stream(problem.seed, f"rows.{name}").choice(shard.points, H, replace=False)
-    columns = np.zeros((H, D))
-    for column, row in zip(columns, chosen.tolist(), strict=True):
-        if shard.first <= row < shard.last:
-            column[:] = problem.rows[row - shard.first : row - shard.first + 1][0, :D]
-    ranks.sum(columns.view(np.int64))  # each has one owner, the others add nothing
-    return columns.T
 
 
 @dataclass(frozen=True)

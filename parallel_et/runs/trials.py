@@ -218,8 +218,8 @@ def params_of(about: Mapping[str, Any], path: Path, trials: int) -> dict[str, Li
         job = job_of(about, str(path), {})
     except UntrustedError:
         return {}
-    limits = limits_of(job.Model(job.model, 1))
-    axes = {name: param.axes for name, param in job.Model.params.items()}
+    model = job.Model(job.model, 1)
+    limits, axes = limits_of(model), {name: param.axes for name, param in model.params.items()}
     free = {
         name: tuple(None if axis == "D" else n for axis, n in zip(axes[name], one.shape, strict=False))
         for name, one in limits.items()

@@ -21,18 +21,29 @@ class ETOptions(SchemeOptions):
 
     scheme: str = Field("et", description="expectation truncation")
     candidates: int = Field(ge=1, le=MOST, description="preselected causes a point, H'")
-    gamma: int = Field(ge=1, le=MOST_GAMMA, description="most causes active in a considered state")
+    gamma: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_GAMMA,
+        description="most causes active in a considered state; by default the most that the model has, if that is few",
+    )
     singletons: bool = Field(False, description="also consider every cause alone, candidate or not")
 
     def mistakes(self, latents: Latents) -> list[tuple[str, str, object]]:
         wrong: list[tuple[str, str, object]] = []
         if self.candidates > latents.atoms:
             wrong.append(("candidates", f"at most model.causes = {latents.atoms}", self.candidates))
-        if self.gamma > self.candidates:
+        if self.gamma is None and latents.most is None:
+            wrong.append(("gamma", "a value", None))
+        elif self.gamma is not None and self.gamma > self.candidates:
             wrong.append(("gamma", f"at most inference.candidates = {self.candidates}", self.gamma))
-        elif (count := latents.states(self.candidates, self.gamma)) > MOST_STATES:
+        elif (count := latents.states(self.candidates, self.most(latents))) > MOST_STATES:
             wrong.append(("gamma", f"at most {MOST_STATES} states a point", count))
         return wrong
+
+    def most(self, latents: Latents) -> int:
+        """Active causes that a considered state has at most."""
+        return latents.most_of(min(self.candidates, self.gamma or self.candidates))
 
 
 class ExpectationTruncation(Scheme):
@@ -49,7 +60,7 @@ class ExpectationTruncation(Scheme):
     def extent(self, options: ETOptions, latents: Latents) -> tuple[int, int, bool]:
         """Candidates, most active causes, and whether single causes outside the candidates count."""
         singles = options.singletons and options.candidates < latents.atoms
-        return options.candidates, latents.most_of(options.gamma), singles
+        return options.candidates, options.most(latents), singles
 
     def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
         step.phase("select")

@@ -13,7 +13,7 @@ from parallel_et.core.posterior import Listed, Posterior, Sparse
 from parallel_et.core.schema import MOST, Section
 from parallel_et.core.states import Latents, Table, nearest
 from parallel_et.errors import UserError
-from parallel_et.kernels import VACANT, search
+from parallel_et.kernels import VACANT, search, truncated
 from parallel_et.schemes.et import MOST_STATES
 
 NEIGHBOURS = 8
@@ -180,8 +180,8 @@ class TruncatedVariational(Scheme):
             self._enter(at, self._first(at))
         for kind, number in self.propose.items():
             self._enter(at, getattr(self, f"_{kind}")(at, number))
-        evidence, weights = np.empty(len(block)), np.empty(at.logs.shape)
-        search.weigh(states, at.logs, step.beta, evidence, weights)
+        evidence, weights = np.empty(len(block)), at.logs
+        truncated.weigh(weights, step.beta, evidence)
         return Listed(evidence, states, Sparse.of(weights)), {"states": states.astype(kept["states"].dtype)}
 
     def _enter(self, at: Search, proposed: np.ndarray) -> None:
@@ -219,14 +219,14 @@ class TruncatedVariational(Scheme):
         return out
 
     def _flip(self, at: Search, number: int) -> np.ndarray:
-        return self._children(at, number, "flip", np.empty((self.latents.atoms, 0), np.int32))
+        out = self._room(at, number)
+        search.flip(at.key("flip"), at.block.first, at.states, at.logs, *self._limits, out)
+        return out
 
     def _near(self, at: Search, number: int) -> np.ndarray:
-        return self._children(at, number, "near", at.step.guide.near(at.step.model))
-
-    def _children(self, at: Search, number: int, kind: str, near: np.ndarray) -> np.ndarray:
-        out = self._room(at, number)
-        search.flip(at.key(kind), at.block.first, at.states, at.logs, *self._limits, near, out)
+        out, neighbours = self._room(at, number), at.step.guide.near(at.step.model)
+        ordered = self.latents.ordered
+        search.near(at.key("near"), at.block.first, at.states, at.logs, self._owner, ordered, neighbours, out)
         return out
 
     def _cross(self, at: Search, number: int) -> np.ndarray:

@@ -18,7 +18,7 @@ candidates = 3
 gamma = 2
 """
 USAGE = [
-    ("bench", "W9", "expected W1, W2, W3, W4, L1, F2, M2, M3, M4, found W9"),
+    ("bench", "W9", "expected W1, W2, W3, W4, L1, F2, M2, M3, M4, V2, V3, T2, T3, found W9"),
     ("bench", "--seconds -1", "--seconds: expected a number above 0, found -1.0"),
     ("compare", "runs/demo --starts 0", "--starts: expected a positive number, found 0"),
     ("generate", "runs/linca --points 0", "--points: expected a positive number, found 0"),
@@ -44,7 +44,7 @@ USAGE = [
     ),
     ("patches", "images --all --zca 0", "--zca: expected a positive number, found 0.0"),
     ("report", "runs/demo --shape 5by6", "--shape: expected numbers as in 16x16, found 5by6"),
-    ("reproduce", "et-2011", "expected et-2010, found et-2011"),
+    ("reproduce", "et-2011", "expected et-2010 or tvem-2019, found et-2011"),
     ("reproduce", "et-2010 --trials 0", "--trials: expected a positive number, found 0"),
     (
         "slurm",

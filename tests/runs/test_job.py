@@ -26,7 +26,7 @@ def nested(levels):
 
 MISTAKES = [
     ("model.casues", 10, "model.casues: unknown key, did you mean causes?"),
-    ("model.name", "mac", 'model.name: expected bsc or linca or mca or nmf or noisyor, found "mac"'),
+    ("model.name", "mac", 'model.name: expected bsc or gmm or linca or mca or nmf or noisyor or pmm, found "mac"'),
     ("model.causes", "ten", 'model.causes: expected an integer, found "ten"'),
     ("model.causes", 0, "model.causes: expected a value of 1 or more, found 0"),
     ("model.pi", 0.0, "model.pi: expected a value of 1e-09 or more, found 0.0"),
@@ -55,7 +55,7 @@ MISTAKES = [
     ("model.init.W.std", -1.0, "model.init.W.std: expected a value of 0 or more, found -1.0"),
     ("inference.gamma", 6, "inference.gamma: expected at most inference.candidates = 5, found 6"),
     ("inference.candidates", 11, "inference.candidates: expected at most model.causes = 10, found 11"),
-    ("inference.scheme", "etc", 'inference.scheme: expected et or exact, found "etc"'),
+    ("inference.scheme", "etc", 'inference.scheme: expected et or exact or hard or tv, found "etc"'),
     ("anneal.temperature", [], "anneal.temperature: expected a number, or pairs [position, value] with rising"),
     ("anneal.temperature", [[0.5, 2.0], [0.1, 1.0]], "anneal.temperature: expected a number, or pairs"),
     (
@@ -68,7 +68,11 @@ MISTAKES = [
     ("anneal.noise.V", 0.1, "anneal.noise.V: unknown key; known are W, sigma, pi"),
     ("anneal.cut.schedule", 2.0, "anneal.cut.schedule: expected a schedule with values from 0"),
     ("anneal.iterations", 0, "anneal.iterations: expected a value of 1 or more, found 0"),
-    ("data.source", "bras", 'data.source: expected "bars", "model", "file.npy" or "file.h5:/dataset", found "bras"'),
+    (
+        "data.source",
+        "bras",
+        'data.source: expected "bars", "clusters", "model", "file.npy" or "file.h5:/dataset", found "bras"',
+    ),
     ("data.width", 7, "data.width: expected whole numbers of 1 and more that fit on the grid of 5, found 7"),
     ("data.probability", [0.1, 0.2], "data.probability: expected a number in (0, 1), or one for each of the 10 bars"),
     (
@@ -85,7 +89,7 @@ MISTAKES = [
     ("model.pi", -(10**400), "model.pi: expected a number of magnitude 1e+50 at most, found -1000"),
     ("model.init.W.std", 1e200, "model.init.W.std: expected a number of magnitude 1e+50 at most, found 1e+200"),
     ("model.init.W.mean", -1e51, "model.init.W.mean: expected a number of magnitude 1e+50 at most, found -1e+51"),
-    ("model.name", "a\nb", 'model.name: expected bsc or linca or mca or nmf or noisyor, found "a\\nb"'),
+    ("model.name", "a\nb", 'model.name: expected bsc or gmm or linca or mca or nmf or noisyor or pmm, found "a\\nb"'),
     ("model.a\nb", 1, "model.a\\nb: unknown key"),
     ("model.init.W", {"file": "W\x1b[2J.h5"}, "model.init.W.file: expected a text of at most 4096 characters that can"),
     ("model.init.W", {"file": "W" * 5000}, "model.init.W.file: expected a text of at most 4096 characters that can"),
@@ -187,12 +191,12 @@ def test_a_device_without_end_is_no_job():
 def test_a_misspelt_key_that_is_needed_is_one_mistake():
     table = copy.deepcopy(GOOD)
     table["model"]["casues"] = table["model"].pop("causes")
-    table["inference"].pop("gamma")
+    table["inference"].pop("candidates")
     with pytest.raises(UserError) as caught:
         check_job(table, where="job.toml")
     assert str(caught.value).splitlines() == [
         "job.toml: model.casues: unknown key, did you mean causes?",
-        "job.toml: inference.gamma: expected a value, found none",
+        "job.toml: inference.candidates: expected a value, found none",
     ]
 
 

@@ -1,0 +1,100 @@
+"""A mixture of Gaussians with clusters of several shapes (TV Alg. 2)."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from parallel_et.core.contract import Block, Knobs, Param, Params, Sum, Summary, Totals
+from parallel_et.core.options import ModelOptions
+from parallel_et.models.parts.covariances import KINDS
+from parallel_et.models.parts.fields import rows_of
+from parallel_et.models.parts.mixture import PI, Mixture, Ready
+
+DIGITS = 1e-15
+"""Variances are at least this share of the square of the largest value: below it gaps are rounding errors."""
+
+
+class GMMOptions(ModelOptions):
+    """The keys of [model] for gmm."""
+
+    covariance: Literal["spherical", "diagonal", "full", "tied"] = Field(
+        "spherical",
+        description="a variance for each cluster, one for each of its dimensions, a matrix for each, or one for all",
+    )
+    reg: float = Field(
+        1e-6,
+        ge=0,
+        le=1e50,
+        description="added to all variances that are learned; without it, at 0, the free energy never falls",
+    )
+
+
+class GMM(Mixture):
+    """y ~ Gauss(W_c, var_c) given the cluster c; the M-step is that of textbooks, over the considered clusters."""
+
+    Options = GMMOptions
+    params = {
+        "W": Param("DH", "means of the clusters", rows="k-means++"),
+        "var": Param("H", "their variances or covariances"),
+        "pi": PI,
+    }
+
+    def __init__(self, options: Any, dims: int) -> None:
+        super().__init__(options, dims)
+        self.kind = KINDS[options.covariance](dims, self.width, self.H)
+        low = 0.0 if options.covariance in ("spherical", "diagonal") else -np.inf
+        self.sizes = {**self.sizes, "1": 1}
+        self.params = {**self.params, "var": self.params["var"]._replace(axes=self.kind.axes, low=low)}
+
+    @classmethod
+    def keys_told_by(cls, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        shape = arrays["var"].shape if "var" in arrays else (1,)
+        kinds = {1: "spherical", 2: "diagonal", 3: "tied" if shape[0] == 1 else "full"}
+        return {"covariance": kinds.get(len(shape), "full")}
+
+    def start(self, name: str, summary: Summary) -> tuple[Any, float]:
+        if name == "var":
+            return self.kind.of(max(0.0, summary.rms**2 - summary.mean**2) or 1.0), 0.0
+        return super().start(name, summary)
+
+    def filled(self, name: str, value: float) -> np.ndarray:
+        if name == "var":
+            return np.broadcast_to(self.kind.of(value), self.shape(name)).copy()
+        return super().filled(name, value)
+
+    def constrain(self, params: Params) -> Params:
+        inside = dict(super().constrain(params))
+        return inside | ({"var": self.kind.inside(inside["var"])} if "var" in inside else {})
+
+    def draw(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        states = self.prior.draw(params, rng, count)
+        white = rng.standard_normal((count, self.D))
+        return self.mean(params, states) + self.kind.spread(params, states[:, 0], white), states
+
+    def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        gap = Y - self.mean(ready.params, states)
+        return self.prior.log(ready.params, states) + self.kind.log_density(ready.params, gap, states[..., 0])
+
+    def prepare(self, params: Params, knobs: Knobs) -> Ready:
+        return Ready(params, rows_of(params), self.kind.form(params))
+
+    def sums_besides(self) -> dict[str, Sum]:
+        return self.kind.sums(lambda params, summary: self.reach(params, summary) ** 2)
+
+    def collect_besides(self, ready: Ready, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
+        self.kind.collect(ready.params["W"], block, members, used, total)
+
+    def maximise_besides(
+        self, params: Params, W: np.ndarray, gaps: np.ndarray, sums: Totals, used: np.ndarray, summary: Summary
+    ) -> Params:
+        if "var" not in self.options.learn:
+            return {}
+        least = DIGITS * summary.largest**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            new = self.kind.learn(params, (W - params["W"]).T, gaps, sums) + self.kind.of(self.options.reg)
+        return {"var": self.kind.settle(params["var"], new, used, least)}
+
+
+MODEL = GMM

@@ -1,0 +1,29 @@
+"""Hard EM beside the k-means of scikit-learn, on the same data and from the same starts (TV Prop. 8)."""
+
+import numpy as np
+
+from parallel_et.errors import UserError
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.job import read_job
+from parallel_et.runs.setup import open_source, set_up
+from parallel_et.runs.trials import Trial
+
+SAME = 1e-10
+"""Difference of centres that rounding explains, relative to the largest value in them."""
+
+
+def gaps_to_kmeans(root: Ranks, path: str, trials: list[Trial]) -> np.ndarray:
+    """The largest difference between the centres of each trial of a job and those of k-means, relative; (trials,)."""
+    try:
+        from sklearn.cluster import KMeans
+    except ImportError as error:
+        raise UserError(f"k-means: expected scikit-learn, found none ({error}); pip install scikit-learn") from None
+    gaps = []
+    for trial in trials:
+        job = read_job(path, [f"run.seed={trial.seed}"])
+        problem, params, _ = set_up(job, open_source(job), root)
+        means = KMeans(problem.model.H, init=params["W"].T, n_init=1, max_iter=job.anneal.iterations, tol=0.0)
+        found = means.fit(problem.rows[:][:, : problem.model.D]).cluster_centers_
+        centres = trial.params["W"].T
+        gaps.append(np.abs(centres - found).max() / np.abs(found).max())
+    return np.array(gaps)
