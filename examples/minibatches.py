@@ -34,13 +34,15 @@ parser.add_argument("--causes", type=int, default=128)
 parser.add_argument("--dims", type=int, default=64)
 parser.add_argument("--batch", type=int, default=10_000)
 parser.add_argument("--passes", type=int, default=50, help="of full EM; minibatches have a fifth of them")
+parser.add_argument("--seed", type=int, default=1, help="of the data and of the start")
 args = parser.parse_args()
 
-Y = draw(args.points, args.causes, args.dims, np.random.default_rng(1))
+Y = draw(args.points, args.causes, args.dims, np.random.default_rng(args.seed))
 learn = ["W", "sigma", "pi"]
 job = {
     "model": {"name": "linca", "causes": args.causes, "sigma": 2.0, "pi": 2 / args.causes, "learn": learn},
     "inference": {"candidates": 6, "gamma": 3},
+    "run": {"seed": args.seed},
 }
 fifth = args.passes // 5
 kinds = {

@@ -18,8 +18,9 @@ from parallel_et.parallel.team import Team
 class Problem:
     """What is to be learned: a model, by a scheme and a plan, from this rank's rows (n, D or wider).
 
-    ``kept`` is what the scheme keeps of each of them between iterations, arrays (n, ...); ``averages``, on the root,
-    the averaged sums of each stage, if the M-step has the points in batches.
+    ``kept`` is what the scheme keeps of each of them between iterations, arrays (n, ...); ``mean`` (D,) is what was
+    subtracted from each of them, if anything; ``averages``, on the root, are the averaged sums of each stage, if the
+    M-step has the points in batches.
     """
 
     model: Model
@@ -31,6 +32,7 @@ class Problem:
     seed: int
     team: Team
     kept: Kept = field(default_factory=dict)
+    mean: np.ndarray | None = None
     averages: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     _sums: dict[tuple[Learner, str], list[ExactSum]] = field(default_factory=dict)
 

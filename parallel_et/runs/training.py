@@ -174,8 +174,9 @@ class Training:
         at, averages = self.at, self.problem.averages
         about = {**self.about, "iteration": at.iteration, "calm": at.calm, "cooled": at.cooled, "end": now()}
         snapshots = {name: np.array(values) for name, values in self.history.snapshots.items()}
+        data = {} if self.problem.mean is None else {"mean": self.problem.mean}
         means = {f"{stage}/{name}": values for stage, sums in averages.items() for name, values in sums.items()}
-        return Result(dict(at.params), self.history.arrays(), snapshots, self.truth, about, means)
+        return Result(dict(at.params), self.history.arrays(), snapshots, self.truth, data, about, means)
 
 
 def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:

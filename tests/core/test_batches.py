@@ -173,6 +173,21 @@ def test_a_batch_of_all_points_is_full_em(model, inference):
     assert not found[1].averages
 
 
+def test_two_passes_in_batches_come_as_far_as_ten_of_full_em():
+    true, rng = random_params("linca", 8, 6, 3), np.random.default_rng(1)
+    Y = (rng.random((4000, 6)) < 0.3) @ true["W"].T + rng.normal(size=(4000, 8))
+    begin = {**true, "W": np.asfortranarray(true["W"] + rng.normal(0, 0.7, (8, 6)))}
+
+    def run(params, iterations, **anneal):
+        problem, _ = problem_of(job_table({"name": "linca", "causes": 6}, {"scheme": "exact"}, anneal), Y)
+        *_, (_, _, _, new, info) = batches_of(problem, params, iterations)
+        return new, info.free_energy
+
+    full, batches = run(begin, 10)[0], run(begin, 40, batch=200)[0]
+    start, slow, fast = (run(params, 1)[1] for params in (begin, full, batches))
+    assert fast > slow - 0.01 * (slow - start)
+
+
 def test_a_batch_larger_than_the_data_is_refused_in_one_line():
     with pytest.raises(UserError, match=r"^anneal\.batch: expected at most the 30 points of the data, found 31$"):
         fit(job_table({"name": "linca", "causes": 4}, ET, {"batch": 31}), np.ones((30, 4)))
