@@ -30,22 +30,22 @@ class Batches:
         self.count = 1 if batch >= points else -(-blocks // max(1, batch // block))
         parts = -(-blocks // self.count)
         self._edges = blocks * np.arange(parts + 1) // parts
-        self._pass, self._order = -1, np.empty((0, 0), np.int64)
+        self._pass, self._order = 0, self._drawn(0)
 
     def at(self, iteration: int) -> np.ndarray:
         """The numbers of the blocks of an iteration, in rising order."""
         number, place = divmod(iteration, self.count)
-        if number != self._pass:
-            self._pass, self._order = number, self._drawn(stream(self.seed, "batches", number))
+        if number != self._pass and self.count > 1:
+            self._pass, self._order = number, self._drawn(number)
         chosen = self._edges[:-1] + self._order[:, place]
         return chosen[chosen < self._edges[1:]]
 
-    def _drawn(self, rng: np.random.Generator) -> np.ndarray:
-        """For each part (rows) and batch (columns) which block of the part it has.
+    def _drawn(self, number: int) -> np.ndarray:
+        """For each part (rows) and batch (columns) of a pass which block of the part it has.
 
         A part may have a block less than there are batches: each such part leaves out another batch.
         """
-        last, sizes = self.count - 1, np.diff(self._edges)
+        last, sizes, rng = self.count - 1, np.diff(self._edges), stream(self.seed, "batches", number)
         order = rng.permuted(np.tile(np.arange(self.count), (len(sizes), 1)), axis=1)
         short = np.flatnonzero(sizes == last)
         without = rng.permutation(self.count)[: len(short)]
@@ -55,5 +55,7 @@ class Batches:
 
     def size(self, iteration: int) -> int:
         """The number of points of an iteration."""
+        if self.count == 1:
+            return self.points
         blocks = self.at(iteration)
         return int(np.minimum(self.points - blocks * self.block, self.block).sum())
