@@ -68,7 +68,7 @@ class Expectation:
 
     def keep(self) -> None:
         """From now on the points are as the scheme has left them."""
-        for block in self.blocks if self._kept else ():
+        for block in self.blocks if self._again else ():
             self._take_over(block, self._kept[block.start])
 
     def _take_over(self, block: slice, new: Kept) -> None:
@@ -97,8 +97,7 @@ class Expectation:
         if not self._again:
             self._take_over(part, new)
         else:
-            if new:
-                self._kept[part.start] = new
+            self._kept[part.start] = new
             size = posterior.nbytes
             with self._lock:
                 if size <= self._room:

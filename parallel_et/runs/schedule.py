@@ -93,7 +93,7 @@ class Step(Section):
     """Weight of the statistics of M-step t = 0, 1, … beside the average of those before: (1 + t / delay)^-power."""
 
     power: float = Field(0.6, ge=0, le=1, description="how fast it falls; 0: what was before is forgotten")
-    delay: float = Field(1.0, gt=0, le=LARGEST, description="M-steps in which it falls to 2^-power")
+    delay: float = Field(1.0, ge=1e-3, le=LARGEST, description="M-steps in which it falls to 2^-power")
 
 
 class AnnealNoise(Section):

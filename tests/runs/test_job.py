@@ -78,7 +78,7 @@ MISTAKES = [
     ("anneal.batch", 0, "anneal.batch: expected a value of 1 or more, found 0"),
     ("anneal.batch", 1.5, "anneal.batch: expected an integer, found 1.5"),
     ("anneal.step.power", 1.5, "anneal.step.power: expected a value of 1 or less, found 1.5"),
-    ("anneal.step.delay", 0.0, "anneal.step.delay: expected a value above 0, found 0.0"),
+    ("anneal.step.delay", 0.0, "anneal.step.delay: expected a value of 0.001 or more, found 0.0"),
     ("anneal.rho", "large", "anneal.rho: expected a number, or pairs"),
     ("anneal.roh", 3.0, "anneal.roh: unknown key, did you mean rho?"),
     ("anneal.noise.V", 0.1, "anneal.noise.V: unknown key; known are W, sigma, pi"),
