@@ -5,6 +5,7 @@ from math import log as log_of
 import numpy as np
 
 from parallel_et.kernels import VACANT, kernel, part, scratch
+from parallel_et.kernels.counts import gain_of_state, gains_of_fields, gains_of_four, gains_of_two
 from parallel_et.kernels.simd import LANES, choose, equals, exp, fill, fma, highest, load, log, maximum, store, total
 from parallel_et.kernels.simd import power as power_of
 from parallel_et.kernels.truncated import weigh_singles
@@ -72,30 +73,51 @@ def errors_of_two(Y, y, means, above, mean, fields, added, field, keep, D):
 
 
 @kernel(
-    "void(float64[:,::1], float64[:,::1], float64, float64[::1], float64[::1], float64[::1], float64, float64, "
-    "int32[:,::1], int32[::1], int32[:,::1], float64[:,::1], float64[::1], float64[:,::1])"
+    "void(float64[:,::1], float64[:,::1], float64[:,::1], boolean, float64[::1], float64[::1], float64[::1], "
+    "float64[::1], float64, float64, int32[:,::1], int32[::1], int32[:,::1], float64[:,::1], float64[::1], "
+    "float64[:,::1])"
 )
-def posterior(Y, WT, empty, base, bias, odds, precision, beta, candidates, size, inner, singles, evidence, weights):
+def posterior(
+    Y,
+    WT,
+    factors,
+    counts,
+    level,
+    base,
+    bias,
+    odds,
+    precision,
+    beta,
+    candidates,
+    size,
+    inner,
+    singles,
+    evidence,
+    weights,
+):
     """ET eq. 20 for all states over each point's candidates: a child's mean is the max of its parent's and one field.
 
-    log p(s, y) = empty + sum_{h in s} odds_h - |y - max_{h in s} W_h|^2 / (2 sigma^2).
-    Y (n, D), WT (H, D) >= 0, base (n,) of the empty state, bias (H,) of single causes, odds (H,), or (1,) where all
-    causes have the same, precision = 1 / sigma^2, beta = 1 / T, candidates (n, H'), size (K,) and inner (M, 4) of the
-    tree of states.
-    singles (n, H) or (n, 0): W_h . y of all causes, becomes the weights of the states with one cause; 0 for candidates.
-    evidence (n,) out: F_n = log sum p^beta. weights (n, K) out. Costs 3 D operations and one exp a state.
+    log p(s, y) = level + sum_{h in s} odds_h - |y - m|^2 / (2 sigma^2), m = max_{h in s} W_h, or for counts with
+    sum_d y_d log m_d - m_d in place of the distance.
+    Y (n, D), WT (H, D) >= 0, factors (H, D): log W for counts; level (n,), base (n,) of the empty state with bias (H,)
+    of single causes, odds (H,), or (1,) where all causes have the same, precision = 1 / sigma^2, or 1 for counts,
+    beta = 1 / T, candidates (n, H'), size (K,) and inner (M, 4) of the tree of states.
+    singles (n, H) or (n, 0): factors_h . y of all causes, becomes the weights of the states with one cause; 0 for
+    candidates. evidence (n,) out: F_n = log sum p^beta. weights (n, K) out. Costs 3 D operations and one exp a state.
     """
     N, D = Y.shape
     C, M, K, H = candidates.shape[1], inner.shape[0], size.shape[0], singles.shape[1]
     deepest = np.max(inner[:, 1])
     fields, means = scratch((C + 1) * D), scratch((deepest + 1) * D)
     fields[C * D :], means[:] = 0.0, 0.0
+    gains, mean_gains = scratch((C + 1) * D if counts else 0), scratch((deepest + 1) * D if counts else 0)
     wide = -(-K // LANES) * LANES
     logs, prior = scratch(wide), scratch(wide)
     logs[:], prior[:] = 0.0, -np.inf
     for k in range(K):
         prior[k] = odds[0] * size[k]
     inverse_temperature = fill(beta)
+    scale = fill(1.0 if counts else -0.5 * precision)
     for n in range(N):
         for i in range(C):
             for d in range(0, D, LANES):
@@ -104,24 +126,41 @@ def posterior(Y, WT, empty, base, bias, odds, precision, beta, candidates, size,
             for node in range(M):
                 for j in range(inner[node, 2] + 1, C):
                     prior[inner[node, 3] + j] = prior[inner[node, 0]] + odds[candidates[n, j]]
+        if counts:
+            gains_of_fields(Y, n, WT, factors, candidates, gains)
+            none = fill(0.0)
+            for d in range(0, D, LANES):
+                store(mean_gains, d, load(gains, C * D + d))
+                none = none + load(gains, C * D + d)
+            logs[0] = total(none)
+        else:
+            logs[0] = error(Y, n * D, means, 0, means, 0, D)
         for node in range(M):
             g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
             above, mean, added = max(g - 1, 0) * D, g * D, (i if g > 0 else C) * D
             keep, j, k = 0 < g < deepest, i + 1, child + i + 1
             while j + 4 <= C:
-                logs[k], logs[k + 1], logs[k + 2], logs[k + 3] = errors_of_four(
-                    Y, n * D, means, above, mean, fields, added, j * D, keep, D
-                )
+                if counts:
+                    logs[k], logs[k + 1], logs[k + 2], logs[k + 3] = gains_of_four(
+                        means, mean_gains, above, mean, fields, gains, added, j * D, keep, D
+                    )
+                else:
+                    logs[k], logs[k + 1], logs[k + 2], logs[k + 3] = errors_of_four(
+                        Y, n * D, means, above, mean, fields, added, j * D, keep, D
+                    )
                 keep, j, k = False, j + 4, k + 4
-            if j + 2 <= C:
-                logs[k], logs[k + 1] = errors_of_two(Y, n * D, means, above, mean, fields, added, j * D, keep, D)
+            while j < C:  # of a last one alone the empty field behind it is the other
+                if counts:
+                    one, two = gains_of_two(means, mean_gains, above, mean, fields, gains, added, j * D, keep, D)
+                else:
+                    one, two = errors_of_two(Y, n * D, means, above, mean, fields, added, j * D, keep, D)
+                logs[k] = one
+                if j + 1 < C:
+                    logs[k + 1] = two
                 keep, j, k = False, j + 2, k + 2
-            if j < C:
-                logs[k], _ = errors_of_two(Y, n * D, means, above, mean, fields, added, j * D, keep, D)
-        logs[0] = error(Y, n * D, means, 0, means, 0, D)
-        level, scale = fill(empty), fill(-0.5 * precision)
+        here = fill(level[n])
         for k in range(0, wide, LANES):
-            store(logs, k, fma(scale, load(logs, k), level) + load(prior, k))
+            store(logs, k, fma(scale, load(logs, k), here) + load(prior, k))
         top = load(logs, 0)
         for k in range(LANES, wide, LANES):
             top = maximum(top, load(logs, k))
@@ -173,11 +212,14 @@ def error_of_state(Y, y, WT, state, size, mean):
     return error(Y, y, mean, 0, WT, np.int64(state[size - 1]) * D, D)
 
 
-@kernel("void(float64[:,::1], float64[:,::1], float64, float64[::1], float64, int32[:,:,::1], float64[:,::1])")
-def log_states(Y, WT, empty, odds, precision, states, logs):
+@kernel(
+    "void(float64[:,::1], float64[:,::1], float64[:,::1], boolean, float64[::1], float64[::1], float64, "
+    "int32[:,:,::1], float64[:,::1])"
+)
+def log_states(Y, WT, factors, counts, level, odds, precision, states, logs):
     """Log joints of states (n, K, g) that are listed for each point, as ``posterior`` has them for those of a table.
 
-    odds (H,) or (1,), logs (n, K) out. Costs (|s| + 2) D operations a state.
+    odds (H,) or (1,), logs (n, K) out. Costs (|s| + 2) D operations a state, for counts twice as many.
     """
     N, K, most = states.shape
     D = Y.shape[1]
@@ -187,11 +229,14 @@ def log_states(Y, WT, empty, odds, precision, states, logs):
             if states[n, k, 0] == VACANT:
                 logs[n, k] = -np.inf
                 continue
-            size, prior = 0, empty
+            size, prior = 0, level[n]
             while size < most and states[n, k, size] >= 0:
                 prior += odds[0 if same else states[n, k, size]]
                 size += 1
-            logs[n, k] = prior - 0.5 * precision * error_of_state(Y, n * D, WT, states[n, k], size, mean)
+            if counts:
+                logs[n, k] = prior + gain_of_state(Y, n * D, WT, factors, states[n, k], size)
+            else:
+                logs[n, k] = prior - 0.5 * precision * error_of_state(Y, n * D, WT, states[n, k], size, mean)
 
 
 @kernel(

@@ -1,30 +1,42 @@
-"""The evaluation that all models with mean max_h s_h W_h and Gaussian noise share (ET eq. 29 to 31)."""
+"""The evaluation that all models with mean max_h s_h W_h share, under Gaussian or Poisson noise (ET eq. 29 to 31)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, Summary, Totals
+from parallel_et.core.options import ModelOptions
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
-from parallel_et.kernels import maximal, truncated
+from parallel_et.kernels import counts, maximal, truncated
 from parallel_et.kernels.rows import aligned
 from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
-from parallel_et.models.parts.noises import SIGMA, Gauss
+from parallel_et.models.parts.noises import SIGMA, Gauss, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
+
+
+class MaximalOptions(ModelOptions):
+    """The keys of [model] for models whose causes combine by the maximum."""
+
+    noise: Literal["gauss", "poisson"] = Field(
+        "gauss", description="how points are distributed around their means: as Gaussians of width sigma, or as counts"
+    )
 
 
 @dataclass(frozen=True)
 class Ready:
     """Of one iteration: W^T (H, width), the powers of W for the M-step, and the constants of the log joint.
 
-    ``power`` and ``lower`` (H, width) are what the shares of the M-step are made of: the powers rho and rho - 1 of
-    W / max_h W, or its logarithm where these would underflow.
+    ``factors`` (H, width) are what products with points make the log joint of single causes of: W, for counts log W,
+    whose W is brought to ``LEAST`` where it is below. ``power`` and ``lower`` (H, width) are what the shares of the
+    M-step are made of: the powers rho and rho - 1 of W / max_h W, or its logarithm where these would underflow.
     """
 
     WT: np.ndarray
+    factors: np.ndarray
     power: np.ndarray
     lower: np.ndarray
     rho: float
@@ -36,9 +48,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class Seen:
-    """Of a block: Y (n, width), the log joint of the empty state (n,), and Y W (n, H) or (n, 0)."""
+    """Of a block: Y (n, width), the log joint of the empty state (n,), and products with the factors (n, H) or (n, 0).
+
+    ``level`` (n,) is the part of the log joint that has nothing to do with the mean; for counts ``base`` is that too,
+    as the factors tell the difference.
+    """
 
     Y: np.ndarray
+    level: np.ndarray
     base: np.ndarray
     product: np.ndarray
 
@@ -46,15 +63,27 @@ class Seen:
 class MaximalModel(Model):
     """Non-negative fields of which the largest counts; the joint has the true maximum, the M-step a soft one."""
 
+    Options = MaximalOptions
     learns = ("W",)
     prior: Bernoulli
-    noise: Gauss
+    noise: Gauss | Poisson
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI}
 
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
-        self.prior, self.noise = Bernoulli(self.H), Gauss()
+        self.prior, self.counts = Bernoulli(self.H), options.noise == "poisson"
+        self.noise = Poisson() if self.counts else Gauss()
         self.stages = ("W", "sigma") if "sigma" in options.learn else ("W",)
+        if self.counts:
+            self.params = without_sigma(self.params, options)
+
+    @classmethod
+    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+        return {"noise": "gauss" if "sigma" in arrays else "poisson"}
+
+    def check(self, summary: Summary) -> None:
+        if isinstance(self.noise, Poisson):
+            self.noise.check(summary)
 
     def start(self, name: str, summary: Summary) -> tuple[float, float]:
         # as bright as the sum of the active causes would be: fields do not add up here
@@ -69,24 +98,37 @@ class MaximalModel(Model):
         return with_none(params["W"].T)[states].max(-2)
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        sigma = float(params["sigma"])
-        empty, odds = self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * sigma**2), self.prior.odds(params)
-        rho, precision = knobs.model["rho"], 1 / sigma**2
-        WT = rows_of(params)
-        bias = odds - 0.5 * precision * block_norms(WT)
-        return Ready(WT, *powers(WT, rho), rho, precision, bias, np.atleast_1d(odds), empty)
+        empty, odds, rho = self.prior.empty(params), self.prior.odds(params), knobs.model["rho"]
+        if self.counts:
+            fields = np.maximum(params["W"], counts.LEAST)
+            WT, factors, precision = rows_of({"W": fields}), rows_of({"W": np.log(fields)}), 1.0
+            bias = odds - fields.sum(0)
+        else:
+            variance, WT = float(params["sigma"]) ** 2, rows_of(params)
+            empty, precision, factors = empty - 0.5 * self.D * np.log(2 * np.pi * variance), 1 / variance, WT
+            bias = odds - 0.5 * precision * block_norms(WT)
+        return Ready(WT, factors, *powers(WT, rho), rho, precision, bias, np.atleast_1d(odds), empty)
 
     def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         odds = with_none(np.broadcast_to(ready.odds, self.H))[states].sum(-1)
-        gap = Y - with_none(ready.WT[:, : self.D])[states].max(-2)
-        return ready.empty + odds - 0.5 * ready.precision * (gap * gap).sum(-1)
+        mean = with_none(ready.WT[:, : self.D])[states].max(-2)
+        if self.counts:
+            return ready.empty + odds + self.noise.log({}, Y, np.maximum(mean, counts.LEAST))
+        return ready.empty + odds - 0.5 * ready.precision * ((Y - mean) ** 2).sum(-1)
 
     def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
         Y = block.rows
-        base = ready.empty - 0.5 * ready.precision * block_norms(Y)
-        return Seen(Y, base, all_products(Y, ready.WT) if singles else np.empty((len(Y), 0)))
+        if self.counts:
+            level = base = ready.empty - log_factorials(Y)
+        else:
+            level, base = np.full(len(Y), ready.empty), ready.empty - 0.5 * ready.precision * block_norms(Y)
+        return Seen(Y, level, base, all_products(Y, ready.factors) if singles else np.empty((len(Y), 0)))
 
     def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
+        if self.counts:
+            scores = np.empty((len(seen.Y), self.H))
+            counts.overshoot(seen.Y, ready.WT, ready.factors, scores)
+            return best(scores, count)
         return best(overshoot(seen.Y, ready.WT), count)
 
     def over_table(
@@ -97,7 +139,9 @@ class MaximalModel(Model):
         maximal.posterior(
             seen.Y,
             ready.WT,
-            ready.empty,
+            ready.factors,
+            self.counts,
+            seen.level,
             seen.base,
             ready.bias,
             ready.odds,
@@ -114,12 +158,13 @@ class MaximalModel(Model):
 
     def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
         logs = np.empty(states.shape[:2])
-        maximal.log_states(seen.Y, ready.WT, ready.empty, ready.odds, ready.precision, states, logs)
+        WT, factors, odds, precision = ready.WT, ready.factors, ready.odds, ready.precision
+        maximal.log_states(seen.Y, WT, factors, self.counts, seen.level, odds, precision, states, logs)
         return logs
 
     def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
-        base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
-        return all_products(block.rows, ready.WT) * ready.precision + ready.bias + base[:, None]
+        seen = self.observe(ready, block, True)
+        return seen.product * ready.precision + ready.bias + seen.base[:, None]
 
     def reconstruct(self, ready: Ready, params: Params, posterior: Tabled | Listed) -> np.ndarray:
         means = aligned((len(posterior.evidence), self.width))
@@ -155,6 +200,7 @@ class MaximalModel(Model):
         points = float(sums["points"])
         new: dict[str, np.ndarray] = {}
         if stage == "sigma":
+            assert isinstance(self.noise, Gauss)
             return {"sigma": self.noise.learn(params, float(sums["error"]), points, summary)}
         if "W" in self.options.learn:
             weight = sums["denominator"][:, : self.D] + sums["alone"][:, None]
@@ -166,6 +212,13 @@ class MaximalModel(Model):
         if "pi" in self.options.learn:
             new["pi"] = self.prior.learn(params, sums["active"], points, knobs)
         return new
+
+
+def log_factorials(Y: np.ndarray) -> np.ndarray:
+    """Sum of log(y!) of each row, (n,)."""
+    found = np.empty(len(Y))
+    counts.log_factorials(Y, found)
+    return found
 
 
 def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
@@ -194,8 +247,9 @@ def in_order(old: np.ndarray, new: np.ndarray, weight: np.ndarray) -> np.ndarray
     """The fields (H, D) nearest to the new ones, by their weights, whose values stand as the old ones did.
 
     The shares of the M-step hold as long as in no dimension a field overtakes another; among such fields these are
-    the best, so that the free energy does not fall. Fields that meet are moved apart by a hair, the one that was
-    larger below the other, by which they pass each other in the next iteration.
+    the best, under either noise, as both are best at means where nothing else is asked for; so the free energy does
+    not fall. Fields that meet are moved apart by a hair, the one that was larger below the other, by which they pass
+    each other in the next iteration.
     """
     from scipy.optimize import isotonic_regression  # takes memory, and is used in here alone
 

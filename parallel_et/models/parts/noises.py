@@ -1,9 +1,13 @@
 """How points are distributed around the mean of their state."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from scipy.special import gammaln, xlog1py, xlogy
 
 from parallel_et.core.contract import Param, Params, Summary
+from parallel_et.errors import UserError
 
 SMALLEST = 1e-50
 """Least standard deviation of the noise."""
@@ -39,6 +43,11 @@ class Poisson:
         """Counts."""
         return rng.poisson(mean).astype(np.float64)
 
+    def check(self, summary: Summary) -> None:
+        """Refuse data that no counts, nor values between them, can be."""
+        if summary.negative:
+            raise UserError(f"data: expected counts for Poisson noise, found {summary.negative:.1%} negative values")
+
 
 class Binary:
     """Values of 0 and 1; the mean is the probability of a 1."""
@@ -55,3 +64,14 @@ class Binary:
 def sigma_floor(summary: Summary) -> float:
     """Below this the squared errors are rounding errors of |y|^2, or 1 / sigma^2 is no number."""
     return max(SMALLEST, 1e-6 * np.sqrt(summary.dims) * summary.largest or 1e-6)
+
+
+def without_sigma(params: Mapping[str, Param], options: Any) -> dict[str, Param]:
+    """The parameters of a model of which a job chooses a noise without sigma, which it must not give then."""
+    for key, found in (("sigma", options.sigma), ("init.sigma", options.init.sigma)):
+        if found not in (SIGMA.start, None):
+            raise UserError(f'model.{key}: expected none with noise = "{options.noise}", found {found}')
+    if "sigma" in options.learn:
+        found = ", ".join(options.learn)
+        raise UserError(f'model.learn: expected no sigma with noise = "{options.noise}", found {found}')
+    return {name: param for name, param in params.items() if name != "sigma"}
