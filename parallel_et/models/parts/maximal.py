@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.polynomial import chebyshev
 from pydantic import Field
 
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, Summary, Totals
@@ -12,7 +13,7 @@ from parallel_et.core.options import ModelOptions
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
 from parallel_et.kernels import counts, maximal, truncated
-from parallel_et.kernels.rows import aligned
+from parallel_et.kernels.rows import LANES, aligned
 from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
 from parallel_et.models.parts.noises import SIGMA, Gauss, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
@@ -26,19 +27,24 @@ class MaximalOptions(ModelOptions):
     )
 
 
+DENSE = 0.2
+"""Share of the single causes from which on a product with all of them is faster than a loop over those that matter."""
+
+
 @dataclass(frozen=True)
 class Ready:
     """Of one iteration: W^T (H, width), the powers of W for the M-step, and the constants of the log joint.
 
     ``factors`` (H, width) are what products with points make the log joint of single causes of: W, for counts log W,
-    whose W is brought to ``LEAST`` where it is below. ``power`` and ``lower`` (H, width) are what the shares of the
-    M-step are made of: the powers rho and rho - 1 of W / max_h W, or its logarithm where these would underflow.
+    whose W is brought to ``LEAST`` where it is below. ``soft`` and ``curve`` are what the shares of the
+    M-step are made of: the powers rho and rho - 1 of W / max_h W, or its logarithm where these would underflow, and
+    how a power of their sum is computed.
     """
 
     WT: np.ndarray
     factors: np.ndarray
-    power: np.ndarray
-    lower: np.ndarray
+    soft: np.ndarray
+    curve: np.ndarray
     rho: float
     precision: float
     bias: np.ndarray
@@ -107,7 +113,8 @@ class MaximalModel(Model):
             variance, WT = float(params["sigma"]) ** 2, rows_of(params)
             empty, precision, factors = empty - 0.5 * self.D * np.log(2 * np.pi * variance), 1 / variance, WT
             bias = odds - 0.5 * precision * block_norms(WT)
-        return Ready(WT, factors, *powers(WT, rho), rho, precision, bias, np.atleast_1d(odds), empty)
+        soft, curve = powers(WT, rho), falling_curve(rho, knobs.most)
+        return Ready(WT, factors, soft, curve, rho, precision, bias, np.atleast_1d(odds), empty)
 
     def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         odds = with_none(np.broadcast_to(ready.odds, self.H))[states].sum(-1)
@@ -185,14 +192,25 @@ class MaximalModel(Model):
     def collect(
         self, stage: str, ready: Ready, block: Block, posterior: Tabled | Listed, used: np.ndarray, total: Any
     ) -> None:
-        Y, q = block.rows, weighted(posterior, self.H)
+        Y, (candidates, members, *q) = block.rows, weighted(posterior, self.H)
         if stage == "sigma":
             errors = np.empty(len(Y))
-            maximal.expected_errors(Y, ready.WT, *q, errors)
+            maximal.expected_errors(Y, ready.WT, candidates, members, *q, errors)
             total.add("error", errors[used].sum())
             return
-        found = (*np.zeros((2, self.H, self.width)), *np.zeros((2, self.H)))
-        maximal.weighted_sums(Y, ready.power, ready.lower, ready.rho, *q, used, *found)
+        numerator, _, alone, active = found = (*np.zeros((2, self.H, self.width)), *np.zeros((2, self.H)))
+        inner = posterior.table.inner if isinstance(posterior, Tabled) else np.empty((0, 4), np.int32)
+        weights, singles = q[:3], Sparse(*q[3:])
+        maximal.weighted_sums(Y, ready.soft, ready.curve, ready.rho, candidates, members, inner, *weights, used, *found)
+        if len(singles.value) > DENSE * len(Y) * self.H:
+            table = np.empty((len(Y), self.H))
+            maximal.spread(*singles, used, table)
+            by_cause = table.sum(0)
+            numerator += table.T @ Y
+            alone += by_cause
+            active += by_cause
+        else:
+            maximal.sums_of_singles(Y, *singles, used, numerator, alone, active)
         for name, values in zip(self.sums(stage), found, strict=True):
             total.add(name, values)
 
@@ -231,16 +249,45 @@ def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
     return posterior.candidates, posterior.table.members, *posterior.q, *posterior.alone
 
 
-def powers(WT: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:
-    """The fields (H, D) as the kernel of the M-step wants them; what is tiny beside the largest counts as zero."""
-    top = WT.max(0)
-    relative = WT / np.where(top > 0, top, 1.0)
+def powers(WT: np.ndarray, rho: float) -> np.ndarray:
+    """The fields (H, D) as the kernel of the M-step wants them: (4, H, wide) or (1, H, wide), with ones behind them.
+
+    What is tiny beside the largest counts as zero, which is a number so small that it adds nothing to any other, and
+    whose inverse is one.
+    """
+    (H, D), top = WT.shape, WT.max(0)
+    relative = np.ones((H, -(-D // (2 * LANES)) * 2 * LANES))
+    relative[:, :D] = WT / np.where(top > 0, top, 1.0)
     if rho >= maximal.STEEP:
-        logs = np.log(np.maximum(relative, 1e-300))
-        return logs, logs
+        return np.log(np.maximum(relative, 1e-300))[None]
     power = relative**rho
-    power[power < 1e-290] = 0.0
-    return power, np.where(power > 0, relative ** (rho - 1), 0.0)
+    zero = power < 1e-280
+    power[zero] = 1e-300
+    lower = np.where(zero, 1e-300, relative ** (rho - 1))
+    return np.stack([power, lower, 1 / power, 1 / lower], out=aligned((4, *power.shape)))
+
+
+def falling_curve(rho: float, most: int) -> np.ndarray:
+    """What makes u^-(rho - 1)/rho of 1 <= u <= most, the most causes that a state has, by two steps and a polynomial.
+
+    Powers of fields add up to u times the largest. Where u is above c^2, c = most^(1/4), it is divided by c^2, then
+    where it is above c by c: the first two threes are bound, divisor's inverse and the factor that follows of the
+    result. Then slope and offset that bring 1 to c to -1 to 1, and the coefficients, an even number, that keep the
+    error below 1e-13.
+    """
+    if rho >= maximal.STEEP:
+        return np.empty(0)
+    c, outer = max(2, most) ** 0.25, (rho - 1) / rho
+    steps = [c**2, c**-2, c ** (-2 * outer), c, 1 / c, c**-outer, 2 / (c - 1), -(c + 1) / (c - 1)]
+    middle, half, x = (c + 1) / 2, (c - 1) / 2, np.linspace(-1, 1, 101)
+    for count in range(4, 64, 2):
+        series = chebyshev.chebinterpolate(lambda x: (middle + half * x) ** -outer, count - 1)
+        if np.abs(chebyshev.chebval(x, series) - (middle + half * x) ** -outer).max() < 1e-13:
+            break
+    coefficients = np.zeros(count)
+    found = chebyshev.cheb2poly(series)
+    coefficients[: len(found)] = found
+    return np.array([*steps, *coefficients])
 
 
 def in_order(old: np.ndarray, new: np.ndarray, weight: np.ndarray) -> np.ndarray:
