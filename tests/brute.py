@@ -109,6 +109,9 @@ def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, r
         if temperature == 1 and not cut:
             new_W = np.array([in_order(*row) for row in zip(W, new_W, np.maximum(weight, 1e-20), strict=True)])
         new_W = np.maximum(new_W, 0)
+    elif "W" in learn and name == "nmf poisson":
+        shares = sum(q * np.outer(y / np.maximum(W @ s, 1e-300), s) * W for y, s, q in triples)
+        new_W = shares / sum(q * s for _, s, q in triples)
     elif "W" in learn:
         ys = sum(q * np.outer(y, s) for y, s, q in triples)
         ss = sum(q * np.outer(s, s) for _, s, q in triples)

@@ -21,6 +21,7 @@ CASES = [
             ("nmf", "multiplicative"),
             ("mca", None),
             ("mca poisson", None),
+            ("nmf poisson", None),
         ]
         for count, gamma, singletons in [(3, 2, False), (3, 2, True), (4, 3, True), (5, 5, False)]
         for temperature, rho in [(1.0, np.inf), (1.05, 21.0), (6.0, 1.2)]

@@ -38,7 +38,7 @@ def posterior_of(name, params, Y, **inference):
     return Inferred(problem, params, step, block, posterior)
 
 
-@pytest.mark.parametrize("name", ["linca", "nmf", "mca", "mca poisson"])
+@pytest.mark.parametrize("name", ["linca", "nmf", "mca", "mca poisson", "nmf poisson"])
 @pytest.mark.parametrize(
     "count, gamma, singletons", [(3, 1, True), (3, 2, False), (4, 3, True), (6, 2, True), (6, 6, False)]
 )
@@ -59,7 +59,7 @@ def test_means_reconstructions_and_best_states_equal_brute_force(name, count, ga
         assert best[n].tolist() == true + [-1] * (gamma - len(true))
 
 
-@pytest.mark.parametrize("name", ["linca", "nmf", "mca", "mca poisson"])
+@pytest.mark.parametrize("name", ["linca", "nmf", "mca", "mca poisson", "nmf poisson"])
 def test_of_equal_states_the_first_is_the_best(name):
     params = random_params(name, D, H, seed=1)
     params["W"][:, 4] = params["W"][:, 2]
