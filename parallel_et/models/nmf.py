@@ -7,25 +7,21 @@ import numpy as np
 from pydantic import Field
 
 from parallel_et.core.contract import UNUSED, Knobs, Model, Params, Sum, Summary, Totals
-from parallel_et.core.options import ModelOptions
 from parallel_et.core.states import best
 from parallel_et.kernels import counts
 from parallel_et.models.parts.fields import W, bounds_of_counts, overshoot, sums_by_atom
 from parallel_et.models.parts.linear import LinearModel, Ready, Seen
-from parallel_et.models.parts.noises import Poisson, without_sigma
+from parallel_et.models.parts.noises import NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.solve import solve_fields
 
 
-class NMFOptions(ModelOptions):
+class NMFOptions(NoiseOptions):
     """The keys of [model] for nmf."""
 
     mstep: Literal["clamp", "multiplicative"] = Field(
         "clamp",
         description="the solution clamped at zero (ET eq. 26), or 20 multiplicative steps (eq. 27); with Poisson noise "
         "always one multiplicative step, of the divergence",
-    )
-    noise: Literal["gauss", "poisson"] = Field(
-        "gauss", description="how points are distributed around their means: as Gaussians of width sigma, or as counts"
     )
 
 

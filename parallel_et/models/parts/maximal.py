@@ -2,30 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import chebyshev
-from pydantic import Field
 
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, Summary, Totals
-from parallel_et.core.options import ModelOptions
+from parallel_et.core.options import number_of
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
-from parallel_et.kernels import counts, maximal, truncated
+from parallel_et.kernels import counts, maximal
 from parallel_et.kernels.rows import LANES, aligned
 from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
-from parallel_et.models.parts.noises import SIGMA, Gauss, Poisson, without_sigma
+from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
-
-
-class MaximalOptions(ModelOptions):
-    """The keys of [model] for models whose causes combine by the maximum."""
-
-    noise: Literal["gauss", "poisson"] = Field(
-        "gauss", description="how points are distributed around their means: as Gaussians of width sigma, or as counts"
-    )
-
 
 DENSE = 0.2
 """Share of the single causes from which on a product with all of them is faster than a loop over those that matter."""
@@ -69,8 +59,7 @@ class Seen:
 class MaximalModel(Model):
     """Non-negative fields of which the largest counts; the joint has the true maximum, the M-step a soft one."""
 
-    Options = MaximalOptions
-    learns = ("W",)
+    Options = NoiseOptions
     prior: Bernoulli
     noise: Gauss | Poisson
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI}
@@ -93,7 +82,7 @@ class MaximalModel(Model):
 
     def start(self, name: str, summary: Summary) -> tuple[float, float]:
         # as bright as the sum of the active causes would be: fields do not add up here
-        active = max(1.0, min(2.0, self.H * self.options.pi))
+        active = max(1.0, min(2.0, self.H * number_of(self, "pi", summary)))
         mean = active * max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
 
@@ -245,7 +234,7 @@ def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
         start, state, weight = posterior.q
         none = Sparse(np.zeros(len(start), np.int64), np.empty(0, np.int32), np.empty(0))
         each = np.arange(len(state), dtype=np.int32)
-        return *truncated.over_candidates(posterior.states, start, state, H), start, each, weight, *none
+        return *maximal.over_candidates(posterior.states, start, state, H), start, each, weight, *none
     return posterior.candidates, posterior.table.members, *posterior.q, *posterior.alone
 
 

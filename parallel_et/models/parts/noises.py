@@ -1,17 +1,19 @@
 """How points are distributed around the mean of their state."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 from scipy.special import gammaln, xlog1py, xlogy
 
 from parallel_et.core.contract import Param, Params, Summary
+from parallel_et.core.options import ModelOptions
+from parallel_et.core.terms import Rule
 from parallel_et.errors import UserError
 
 SMALLEST = 1e-50
 """Least standard deviation of the noise."""
-SIGMA = Param("", "standard deviation of the noise, or where it begins", 1.0, SMALLEST, 1e50)
 
 
 class Gauss:
@@ -66,10 +68,34 @@ def sigma_floor(summary: Summary) -> float:
     return max(SMALLEST, 1e-6 * np.sqrt(summary.dims) * summary.largest or 1e-6)
 
 
+SIGMA = Param(
+    "",
+    "standard deviation of the noise, or where it begins",
+    Rule(
+        lambda causes, summary: max(summary.spread, sigma_floor(summary)),
+        "the spread of the data: the root mean square of what is left when each dimension has its mean subtracted",
+    ),
+    SMALLEST,
+    1e50,
+)
+
+
+class NoiseOptions(ModelOptions):
+    """The keys of [model] for models with a choice of noise."""
+
+    noise: Literal["gauss", "poisson"] = Field(
+        "gauss", description="how points are distributed around their means: as Gaussians of width sigma, or as counts"
+    )
+
+    @classmethod
+    def absent(cls, given: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("sigma",) if given.get("noise") == "poisson" else ()
+
+
 def without_sigma(params: Mapping[str, Param], options: Any) -> dict[str, Param]:
     """The parameters of a model of which a job chooses a noise without sigma, which it must not give then."""
     for key, found in (("sigma", options.sigma), ("init.sigma", options.init.sigma)):
-        if found not in (SIGMA.start, None):
+        if found is not None:
             raise UserError(f'model.{key}: expected none with noise = "{options.noise}", found {found}')
     if "sigma" in options.learn:
         found = ", ".join(options.learn)
