@@ -6,7 +6,7 @@ Of a model only its parameters come in; states are 0/1 vectors over all H causes
 from itertools import combinations, product
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import gammaln, logsumexp
 from scipy.stats import norm, poisson
 
 
@@ -20,13 +20,20 @@ def as_binary(members: np.ndarray, H: int) -> np.ndarray:
 
 
 def mean(name: str, W: np.ndarray, s: np.ndarray) -> np.ndarray:
-    if name == "mca":
+    if name.startswith("mca"):
         return np.array([max([W[d, h] for h in range(W.shape[1]) if s[h]], default=0.0) for d in range(len(W))])
     return W @ s
 
 
+def log_noise(name: str, y, mean, sigma) -> float:
+    if name.endswith("poisson"):
+        mean = np.maximum(mean, 1e-300)
+        return (y * np.log(mean) - mean - gammaln(y + 1)).sum()
+    return norm.logpdf(y, mean, sigma).sum()
+
+
 def log_joint(name: str, W, sigma, pi, y, s) -> float:
-    noise = norm.logpdf(y, mean(name, W, s), sigma).sum()
+    noise = log_noise(name, y, mean(name, W, s), sigma)
     return noise + s.sum() * np.log(pi) + (len(s) - s.sum()) * np.log(1 - pi)
 
 
@@ -34,7 +41,7 @@ def candidates(name: str, W, y, count: int) -> list[int]:
     if name == "linca":
         score = [W[:, h] @ y / np.linalg.norm(W[:, h]) for h in range(W.shape[1])]
     else:
-        score = [norm.logpdf(y, np.maximum(y, W[:, h]), 1.0).sum() for h in range(W.shape[1])]
+        score = [log_noise(name, y, np.maximum(y, W[:, h]), 1.0) for h in range(W.shape[1])]
     return sorted(sorted(range(W.shape[1]), key=lambda h: -score[h])[:count])
 
 
@@ -94,7 +101,7 @@ def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, r
     H = W.shape[1]
     triples = [(Y[n], s, q) for n in M for s, q in zip(states[n], found[n][0], strict=True)]
     new_W, new_sigma, new_pi = W, sigma, pi
-    if "W" in learn and name == "mca":
+    if "W" in learn and name.startswith("mca"):
         shares = [(y, q * share(W, s, rho)) for y, s, q in triples if s.any()]
         weight = sum(A for _, A in shares)
         used = weight > 1e-12 * len(M)  # a pixel that no point tells of keeps its value
@@ -102,6 +109,9 @@ def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, r
         if temperature == 1 and not cut:
             new_W = np.array([in_order(*row) for row in zip(W, new_W, np.maximum(weight, 1e-20), strict=True)])
         new_W = np.maximum(new_W, 0)
+    elif "W" in learn and name == "nmf poisson":
+        shares = sum(q * np.outer(y / np.maximum(W @ s, 1e-300), s) * W for y, s, q in triples)
+        new_W = shares / sum(q * s for _, s, q in triples)
     elif "W" in learn:
         ys = sum(q * np.outer(y, s) for y, s, q in triples)
         ss = sum(q * np.outer(s, s) for _, s, q in triples)

@@ -29,6 +29,9 @@ JOBS = {
     "linca": ({"name": "linca"}, ET, 403, "float64", ANNEAL),
     "nmf": ({"name": "nmf"}, ET, 403, "float64", ANNEAL),
     "mca": ({"name": "mca"}, ET, 403, "float64", ANNEAL),
+    "maxima of counts": ({"name": "mca poisson", "each": ["pi"]}, ET, 403, "float64", ANNEAL),
+    "kept maxima of counts": ({"name": "mca poisson"}, TV, 211, "float32", ANNEAL),
+    "sums of counts": ({"name": "nmf poisson"}, ET, 150, "float64", ANNEAL),
     "linca in float32": ({"name": "linca"}, ET, 403, "float32", ANNEAL),
     "mca in float32": ({"name": "mca"}, ET, 403, "float32", ANNEAL),
     "exact": ({"name": "linca"}, {"scheme": "exact"}, 150, "float64", ANNEAL),
@@ -117,7 +120,7 @@ def data_for(kind, points):
         return (np.random.default_rng(5).random((points, 9)) < 0.4).astype(float)
     if kind in ("own_model", "pmm"):
         return np.random.default_rng(5).poisson(3.0, (points, 9)).astype(float)
-    name = kind if kind in ("linca", "nmf", "mca") else "linca"
+    name = kind if kind in ("linca", "nmf", "mca", "mca poisson", "nmf poisson") else "linca"
     return random_data(name, points, random_params(name, 9, 7, seed=len(kind)), seed=5)
 
 

@@ -11,8 +11,11 @@ from parallel_et.runs.setup import set_up
 
 
 def job_table(model: dict[str, Any], inference: dict[str, Any], anneal: dict[str, Any] | None = None, seed: int = 1):
+    """A job of a model; the name "mca poisson" is that of mca with that noise."""
+    name, _, noise = model.get("name", "").partition(" ")
+    usual = {"learn": ["W", "pi"], "noise": noise} if noise else {"learn": ["W", "sigma", "pi"], "sigma": 1.5}
     return {
-        "model": {"sigma": 1.5, "pi": 0.3, "learn": ["W", "sigma", "pi"], **model},
+        "model": {"pi": 0.3, **usual, **model, **({"name": name} if noise else {})},
         "data": {"source": "array:given"},
         "inference": inference,
         "anneal": {"iterations": 3, **(anneal or {})},
@@ -31,16 +34,23 @@ def params_of(W: np.ndarray, sigma: float, pi: float) -> dict[str, np.ndarray]:
 
 
 def random_data(name: str, N: int, params: dict[str, np.ndarray], seed: int) -> np.ndarray:
-    """Sums or maxima of fields like those of ``params``, with noise."""
+    """Sums or maxima of fields like those of ``params``, with noise; for ``"… poisson"`` as counts."""
     rng = np.random.default_rng(seed)
     D, H = params["W"].shape
     fields = params["W"].T + rng.normal(0, 0.7, (H, D))
     s = rng.random((N, H)) < 0.35
-    clean = (s[:, :, None] * fields).max(1) if name == "mca" else s @ fields
+    clean = (s[:, :, None] * fields).max(1) if name.startswith("mca") else s @ fields
+    if name.endswith("poisson"):  # counts, and in the last dimension some that are none
+        Y = rng.poisson(np.maximum(clean, 0.0)).astype(float)
+        Y[:, -1] *= rng.choice([1.0, 0.37], N)
+        return Y
     return clean + rng.normal(0, 1.0, (N, D))
 
 
 def random_params(name: str, D: int, H: int, seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed + 1000)
     W = rng.normal(0, 3, (D, H)) if name == "linca" else rng.gamma(1.0, 3.0, (D, H))
-    return params_of(W, 1.7, 0.27)
+    params = params_of(W, 1.7, 0.27)
+    if name.endswith("poisson"):
+        del params["sigma"]
+    return params

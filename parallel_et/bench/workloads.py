@@ -22,6 +22,7 @@ APART = 0.7
 SEED = 1
 SEARCH = {"states": 60, "select": 20, "flip": 20, "cross": 20}
 NEAR = {"states": 10, "near": 5}
+POISSON = {"noise": "poisson"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Workload:
     """One problem; ``most`` is the ratio to one matrix product that it is to stay below.
 
     Where a product says little, ``most_ns`` are nanoseconds a state instead: of a few dimensions, or each 100 of many.
-    ``search`` has the kept states, and the proposals of each kind, of one by tv.
+    ``search`` has the kept states, and the proposals of each kind, of one by tv; ``keys`` has keys of the model's own.
     """
 
     id: str
@@ -45,17 +46,19 @@ class Workload:
     most_ns: float | None = None
     what: str = ""
     search: Mapping[str, int] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
 
     def job(self, threads: int = 1) -> Job:
         """The problem as a job."""
-        model: dict[str, Any] = {"name": self.model, "causes": self.causes}
+        model: dict[str, Any] = {"name": self.model, "causes": self.causes, **self.keys}
         inference: dict[str, Any] = {"candidates": self.candidates, **self._scheme()}
         if self.gamma is None:
             model["init"] = {"W": 0.0}  # it begins nearby, no points have to be chosen
         else:
             inference["gamma"] = self.gamma
             learn = ["W", "sigma", "pi"] if self.model == "linca" else ["W"]
-            model |= {"sigma": SIGMA, "pi": min(0.5, ACTIVE / self.causes), "learn": learn}
+            model |= {"pi": min(0.5, ACTIVE / self.causes), "learn": learn}
+            model |= {"sigma": SIGMA} if not self.keys else {}
         table = {
             "model": model,
             "data": {"source": "array:drawn"},
@@ -82,6 +85,7 @@ WORKLOADS = (
     Workload("M2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=12.0, what="10 x 10 patches"),
     Workload("M3", "mca", 5000, 256, 200, 8, 4, True, 1.05, most=15.0, what="16 x 16 patches"),
     Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
+    Workload("P2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=18.0, what="M2 with Poisson noise", keys=POISSON),
     Workload("V2", "gmm", 100000, 50, 1000, 10, most=3.0, what="1000 clusters"),
     Workload("V3", "gmm", 100000, 50, 1000, 10, most=0.34, what="1000 clusters, kept ones", search=NEAR),
     Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, kept states", search=SEARCH),
@@ -103,7 +107,7 @@ def sample(workload: Workload, points: int) -> Drawn:
         W[0] += W.sum(0) == 0
     W *= LENGTH / np.linalg.norm(W, axis=0)
     params = {"W": np.asfortranarray(W), "sigma": np.array(SIGMA), "pi": np.array(options.pi)}
-    return Drawn(model, params, points, SEED)
+    return Drawn(model, {name: params[name] for name in model.params}, points, SEED)
 
 
 def nearby(source: Drawn) -> Params:

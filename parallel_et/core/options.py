@@ -1,5 +1,6 @@
 """The keys of [model], which follow from what a model declares: its start, what is learned, limits."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -51,6 +52,11 @@ class ModelOptions(Section):
     sha256: str | None = Field(None, description="digest of that file, by default that of the one that is there")
     causes: int = Field(ge=1, le=1_000_000, description="number of hidden causes, H")
 
+    @classmethod
+    def absent(cls, given: Mapping[str, Any]) -> tuple[str, ...]:
+        """Parameters of the model that it does not have with the keys that a job gives."""
+        return ()
+
 
 class SchemeOptions(Section):
     """The keys of [inference] that all schemes have."""
@@ -94,7 +100,8 @@ def keys_of(model: Any) -> Any:
     def learn_others(given: Any) -> Any:
         if not isinstance(given, dict) or "learn" in given:
             return given
-        return {**given, "learn": [name for name in model.learns or model.params if name not in given]}
+        others = {*given, *model.Options.absent(given)}
+        return {**given, "learn": [name for name in model.learns or model.params if name not in others]}
 
     fill: Any = model_validator(mode="before")(learn_others)
     learn = "the parameters to learn; by default all that this section gives no number for"

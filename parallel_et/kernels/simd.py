@@ -60,9 +60,6 @@ LOG = [
 ]
 
 
-EXP2 = [coefficient * 0.6931471805599453**i for i, coefficient in enumerate(EXP)]
-
-
 class VectorType(types.Type):
     """The type of a vector, for the compiler."""
 
@@ -363,23 +360,6 @@ def log(typingctx: Any, x: Any) -> Any:
         return multiply_add(builder, e, constant(LN2_HI), builder.fadd(twice, tail))
 
     return Vector(Vector), code
-
-
-@intrinsic
-def power(typingctx: Any, x: Any, exponent: Any) -> Any:
-    """Normal positive numbers to a power between -1 and 1, to 2e-15 relative."""
-
-    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
-        x, exponent = args
-        e, s, p = logarithm(builder, x)
-        rest = builder.fmul(s, constant(2 * LOG2_E))
-        rest = multiply_add(builder, rest, p, rest)
-        shifted = multiply_add(builder, exponent, builder.fadd(e, rest), constant(SHIFT))
-        k = builder.fsub(constant(SHIFT), shifted)
-        r = multiply_add(builder, exponent, rest, multiply_add(builder, exponent, e, k))
-        return scaled(builder, polynomial(builder, r, EXP2), shifted)
-
-    return Vector(Vector, Vector), code
 
 
 @intrinsic

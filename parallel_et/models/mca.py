@@ -1,4 +1,4 @@
-"""Maximal causes analysis with Gaussian noise (ET sec. 4.2)."""
+"""Maximal causes analysis with Gaussian (ET sec. 4.2) or Poisson noise (MCA)."""
 
 from parallel_et.core.contract import Knob
 from parallel_et.kernels.maximal import HARD
@@ -6,7 +6,7 @@ from parallel_et.models.parts.maximal import MaximalModel
 
 
 class MCA(MaximalModel):
-    """Non-negative fields of which the largest active one sets each pixel: y_d = max_h s_h W_dh + noise.
+    """Non-negative fields of which the largest active one sets the mean of each pixel, max_h s_h W_dh.
 
     The softness of the maximum in the M-step follows the temperature: rho = T / (T - 1).
     """

@@ -19,18 +19,18 @@ def job(path, name="linca", **data):
     )
 
 
-@pytest.mark.parametrize("name", ["linca", "nmf", "mca"])
+@pytest.mark.parametrize("name", ["linca", "nmf", "mca", "mca poisson", "nmf poisson"])
 def test_points_drawn_from_a_model_have_its_mean(name, tmp_path):
     params = random_params(name, 5, 4, seed=1)
     with h5py.File(tmp_path / "p.h5", "w") as file:
-        for key in ("W", "sigma", "pi"):
+        for key in params:
             file[f"params/{key}"] = params[key]
-    source = open_source(job(tmp_path / "p.h5", name))
+    source = open_source(job(tmp_path / "p.h5", name.split()[0]))
     Y = source.read(0, 20_000)
     s = np.array([[(k >> h) & 1 for h in range(4)] for k in range(16)])
     weight = (0.27 ** s.sum(1)) * (0.73 ** (4 - s.sum(1)))
     means = np.array(
-        [[max((w * row).max(), 0) for w in params["W"]] if name == "mca" else params["W"] @ row for row in s]
+        [[max((w * row).max(), 0) for w in params["W"]] if name.startswith("mca") else params["W"] @ row for row in s]
     )
     np.testing.assert_allclose(Y.mean(0), weight @ means, atol=0.25)
     np.testing.assert_array_equal(Y[300:900], source.read(300, 900))

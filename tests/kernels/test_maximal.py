@@ -7,11 +7,12 @@ from brute import as_binary, share
 from parallel_et.core.states import Table
 from parallel_et.kernels.maximal import weighted_sums
 from parallel_et.kernels.truncated import significant
-from parallel_et.models.parts.maximal import powers
+from parallel_et.models.parts.maximal import falling_curve, powers
 
 
-@pytest.mark.parametrize("rho", [1.05, 2.0, 21.0, 23.9, 24.0, 101.0, 1001.0, np.inf])
-def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho):
+@pytest.mark.parametrize("along", [False, True])
+@pytest.mark.parametrize("rho", [1.001, 1.05, 2.0, 21.0, 23.9, 24.0, 101.0, 1001.0, np.inf])
+def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho, along):
     rng = np.random.default_rng(6)
     WT = rng.gamma(1.0, 3.0, (4, 8))
     WT[:, 0] = 0.0
@@ -24,12 +25,13 @@ def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho):
     numerator, denominator, alone, active = np.zeros((4, 8)), np.zeros((4, 8)), np.zeros(4), np.zeros(4)
     weighted_sums(
         Y,
-        *powers(WT, rho),
+        powers(WT, rho),
+        falling_curve(rho, 3),
         rho,
         np.arange(4, dtype=np.int32)[None],
         states.members,
+        states.inner if along else np.empty((0, 4), np.int32),
         *significant(q),
-        *significant(np.empty((1, 0))),
         np.ones(1, bool),
         numerator,
         denominator,
@@ -41,3 +43,15 @@ def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho):
     np.testing.assert_allclose(numerator.T, A * Y.T, rtol=1e-11, atol=1e-13)
     members = as_binary(states.members, 4)
     np.testing.assert_allclose(active, q[0] @ members, rtol=1e-12)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 10, 20, 200])
+@pytest.mark.parametrize("rho", [1.0, 1.01, 8 / 7, 2.0, 23.0])
+def test_the_power_of_a_sum_of_powers_is_exact_to_1e_12(rho, most):
+    bound, inverse, factor, second, second_inverse, second_factor, slope, offset, *c = falling_curve(rho, most)
+    u = left = np.linspace(1, max(2, most), 1001)
+    result = np.where(left > bound, factor, 1.0)
+    left = np.where(left > bound, left * inverse, left)
+    result = result * np.where(left > second, second_factor, 1.0)
+    left = np.where(left > second, left * second_inverse, left)
+    np.testing.assert_allclose(result * np.polyval(c[::-1], slope * left + offset), u ** -((rho - 1) / rho), rtol=1e-12)

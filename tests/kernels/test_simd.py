@@ -21,12 +21,6 @@ def all_log(x, out):
 
 
 @numba.njit
-def all_powers(x, exponent, out):
-    for i in range(0, len(x), LANES):
-        store(out, i, simd.power(load(x, i), simd.fill(exponent)))
-
-
-@numba.njit
 def fixed_point(x, unit, high, low):
     for i in range(0, len(x), LANES):
         simd.add_fixed(high, low, i, load(x, i), simd.fill(unit))
@@ -67,14 +61,6 @@ def test_log_is_exact_to_rounding():
     found = applied(all_log, x)
     np.testing.assert_allclose(found, np.log(x), rtol=3e-16, atol=3e-16)
     assert found[-1] == 0.0
-
-
-@pytest.mark.parametrize("exponent", [-1.0, -20 / 21, -0.1, 0.0, 0.37, 1.0])
-def test_power_is_exact_to_some_roundings(exponent):
-    x = np.concatenate([np.geomspace(1e-300, 1e300, 20_000), np.linspace(0.5, 9.0, 20_000)])
-    out = np.empty_like(x)
-    all_powers(x, exponent, out)
-    np.testing.assert_allclose(out, x**exponent, rtol=2e-15)
 
 
 @pytest.mark.parametrize("function", [all_exp, all_log])

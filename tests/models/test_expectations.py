@@ -38,7 +38,7 @@ def posterior_of(name, params, Y, **inference):
     return Inferred(problem, params, step, block, posterior)
 
 
-@pytest.mark.parametrize("name", ["linca", "nmf", "mca"])
+@pytest.mark.parametrize("name", ["linca", "nmf", "mca", "mca poisson", "nmf poisson"])
 @pytest.mark.parametrize(
     "count, gamma, singletons", [(3, 1, True), (3, 2, False), (4, 3, True), (6, 2, True), (6, 6, False)]
 )
@@ -50,7 +50,8 @@ def test_means_reconstructions_and_best_states_equal_brute_force(name, count, ga
     assert (means.shape, mean_y.shape, best.shape, best.dtype) == ((N, H), (N, D), (N, gamma), np.int32)
     for n, y in enumerate(Y):
         known = brute.considered(name, params["W"], y, count, gamma, singletons)
-        q, _ = brute.posterior(name, params["W"], float(params["sigma"]), float(params["pi"]), y, known, 1.0)
+        sigma, pi = float(params.get("sigma", np.nan)), float(params["pi"])
+        q, _ = brute.posterior(name, params["W"], sigma, pi, y, known, 1.0)
         np.testing.assert_allclose(means[n], q @ known, rtol=1e-10, atol=1e-14)
         expected = sum(p * brute.mean(name, params["W"], s) for p, s in zip(q, known, strict=True))
         np.testing.assert_allclose(mean_y[n], expected, rtol=1e-10, atol=1e-10)
@@ -58,7 +59,7 @@ def test_means_reconstructions_and_best_states_equal_brute_force(name, count, ga
         assert best[n].tolist() == true + [-1] * (gamma - len(true))
 
 
-@pytest.mark.parametrize("name", ["linca", "nmf", "mca"])
+@pytest.mark.parametrize("name", ["linca", "nmf", "mca", "mca poisson", "nmf poisson"])
 def test_of_equal_states_the_first_is_the_best(name):
     params = random_params(name, D, H, seed=1)
     params["W"][:, 4] = params["W"][:, 2]
@@ -67,12 +68,12 @@ def test_of_equal_states_the_first_is_the_best(name):
         assert (posterior_of(name, params, Y, candidates=6, gamma=2, singletons=singletons).best() == [2, -1]).all()
 
 
-@pytest.mark.parametrize("name, scale", [("linca", 3.0), ("nmf", 0.1), ("mca", 0.1)])
+@pytest.mark.parametrize("name, scale", [("linca", 3.0), ("nmf", 0.1), ("mca", 0.1), ("mca poisson", 0.1)])
 def test_a_single_cause_outside_the_candidates_can_be_the_best(name, scale):
     params = random_params(name, D, H, seed=1)
     rng = np.random.default_rng(3)
     params["W"][:, 1] = scale * (params["W"][:, 3] + rng.random(D) * 0.1)  # a field that selection takes for the other
-    Y = params["W"][:, 3] + rng.normal(0, 0.3, (N, D))
+    Y = np.maximum(params["W"][:, 3] + rng.normal(0, 0.3, (N, D)), 0.0 if name.endswith("poisson") else -np.inf)
     found = posterior_of(name, params, Y, candidates=1, gamma=1, singletons=True)
     best, candidates = found.best(), found.posterior.candidates
     outside = candidates[:, 0] != 3

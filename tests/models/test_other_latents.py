@@ -152,7 +152,7 @@ def test_states_as_lists_and_as_zeros_and_ones_are_the_same():
     assert clashes(two, (0, 1, 2, 0, 1, 2)).tolist() == [True, True, False, True]
 
 
-@pytest.mark.parametrize("name", ["linca", "nmf", "mca"])
+@pytest.mark.parametrize("name", ["linca", "nmf", "mca", "mca poisson", "nmf poisson"])
 @pytest.mark.parametrize("cut", [0.0, 0.8])
 def test_one_pi_for_each_cause_equals_brute_force(name, cut):
     params = random_params(name, 7, 5, seed=1)
@@ -165,7 +165,7 @@ def test_one_pi_for_each_cause_equals_brute_force(name, cut):
     new, info = iterate(problem, Ranks(), {**params, "pi": pi}, Knobs(0, 1.0, cut, points, {}, {"rho": np.inf}, 2))
 
     def log_joint(y, s):
-        noise = norm.logpdf(y, brute.mean(name, params["W"], s), float(params["sigma"])).sum()
+        noise = brute.log_noise(name, y, brute.mean(name, params["W"], s), float(params.get("sigma", np.nan)))
         return noise + np.log(np.where(s, pi, 1 - pi)).sum()
 
     states = [brute.considered(name, params["W"], y, 4, 2, True) for y in Y]

@@ -69,8 +69,8 @@ def test_every_scheme_is_tried():
 @pytest.mark.parametrize("scheme", TRIED)
 @pytest.mark.parametrize("model", list(models()), ids=label)
 def test_the_free_energy_never_falls(model, scheme):
-    Y, kind = data(tuple(model.items())), check_job(job(model, {"scheme": "exact"})).Model
-    learned = {**model, "learn": list(kind.params)}
+    Y, checked = data(tuple(model.items())), check_job(job(model, {"scheme": "exact"}))
+    learned = {**model, "learn": list(checked.Model(checked.model, D).params)}
     for keys in TRIED[scheme]:
         inference = {"scheme": scheme, **({"gamma": 3} if scheme in ("tv", "hard") else {}), **keys}
         energy = fit(job(learned, inference), Y).history["free_energy"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.contract import Block, Knobs, Model, Params, Sum, Summary, Totals
-from parallel_et.core.posterior import Listed, Moments, Sparse, best_of
+from parallel_et.core.posterior import Listed, Moments, Posterior, Sparse, best_of
 from parallel_et.core.states import Table, binary
 from parallel_et.kernels import linear, select
 from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of
@@ -102,7 +102,7 @@ class LinearModel(Model):
 
     def over_table(
         self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
-    ) -> Moments:
+    ) -> Posterior:
         n, C = candidates.shape
         products = np.empty((n, C))
         if singles:

@@ -1,33 +1,40 @@
-"""The evaluation that all models with mean max_h s_h W_h and Gaussian noise share (ET eq. 29 to 31)."""
+"""The evaluation that all models with mean max_h s_h W_h share, under Gaussian or Poisson noise (ET eq. 29 to 31)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.polynomial import chebyshev
 
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, Summary, Totals
 from parallel_et.core.options import number_of
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
-from parallel_et.kernels import maximal
-from parallel_et.kernels.rows import aligned
+from parallel_et.kernels import counts, maximal
+from parallel_et.kernels.rows import LANES, aligned
 from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
-from parallel_et.models.parts.noises import SIGMA, Gauss
+from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
+
+DENSE = 0.2
+"""Share of the single causes from which on a product with all of them is faster than a loop over those that matter."""
 
 
 @dataclass(frozen=True)
 class Ready:
     """Of one iteration: W^T (H, width), the powers of W for the M-step, and the constants of the log joint.
 
-    ``power`` and ``lower`` (H, width) are what the shares of the M-step are made of: the powers rho and rho - 1 of
-    W / max_h W, or its logarithm where these would underflow.
+    ``factors`` (H, width) are what products with points make the log joint of single causes of: W, for counts log W,
+    whose W is brought to ``LEAST`` where it is below. ``soft`` and ``curve`` are what the shares of the
+    M-step are made of: the powers rho and rho - 1 of W / max_h W, or its logarithm where these would underflow, and
+    how a power of their sum is computed.
     """
 
     WT: np.ndarray
-    power: np.ndarray
-    lower: np.ndarray
+    factors: np.ndarray
+    soft: np.ndarray
+    curve: np.ndarray
     rho: float
     precision: float
     bias: np.ndarray
@@ -37,9 +44,14 @@ class Ready:
 
 @dataclass(frozen=True)
 class Seen:
-    """Of a block: Y (n, width), the log joint of the empty state (n,), and Y W (n, H) or (n, 0)."""
+    """Of a block: Y (n, width), the log joint of the empty state (n,), and products with the factors (n, H) or (n, 0).
+
+    ``level`` (n,) is the part of the log joint that has nothing to do with the mean; for counts ``base`` is that too,
+    as the factors tell the difference.
+    """
 
     Y: np.ndarray
+    level: np.ndarray
     base: np.ndarray
     product: np.ndarray
 
@@ -47,14 +59,26 @@ class Seen:
 class MaximalModel(Model):
     """Non-negative fields of which the largest counts; the joint has the true maximum, the M-step a soft one."""
 
+    Options = NoiseOptions
     prior: Bernoulli
-    noise: Gauss
+    noise: Gauss | Poisson
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI}
 
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
-        self.prior, self.noise = Bernoulli(self.H), Gauss()
+        self.prior, self.counts = Bernoulli(self.H), options.noise == "poisson"
+        self.noise = Poisson() if self.counts else Gauss()
         self.stages = ("W", "sigma") if "sigma" in options.learn else ("W",)
+        if self.counts:
+            self.params = without_sigma(self.params, options)
+
+    @classmethod
+    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+        return {"noise": "gauss" if "sigma" in arrays else "poisson"}
+
+    def check(self, summary: Summary) -> None:
+        if isinstance(self.noise, Poisson):
+            self.noise.check(summary)
 
     def start(self, name: str, summary: Summary) -> tuple[float, float]:
         # as bright as the sum of the active causes would be: fields do not add up here
@@ -69,24 +93,38 @@ class MaximalModel(Model):
         return with_none(params["W"].T)[states].max(-2)
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        sigma = float(params["sigma"])
-        empty, odds = self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * sigma**2), self.prior.odds(params)
-        rho, precision = knobs.model["rho"], 1 / sigma**2
-        WT = rows_of(params)
-        bias = odds - 0.5 * precision * block_norms(WT)
-        return Ready(WT, *powers(WT, rho), rho, precision, bias, np.atleast_1d(odds), empty)
+        empty, odds, rho = self.prior.empty(params), self.prior.odds(params), knobs.model["rho"]
+        if self.counts:
+            fields = np.maximum(params["W"], counts.LEAST)
+            WT, factors, precision = rows_of({"W": fields}), rows_of({"W": np.log(fields)}), 1.0
+            bias = odds - fields.sum(0)
+        else:
+            variance, WT = float(params["sigma"]) ** 2, rows_of(params)
+            empty, precision, factors = empty - 0.5 * self.D * np.log(2 * np.pi * variance), 1 / variance, WT
+            bias = odds - 0.5 * precision * block_norms(WT)
+        soft, curve = powers(WT, rho), falling_curve(rho, knobs.most)
+        return Ready(WT, factors, soft, curve, rho, precision, bias, np.atleast_1d(odds), empty)
 
     def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         odds = with_none(np.broadcast_to(ready.odds, self.H))[states].sum(-1)
-        gap = Y - with_none(ready.WT[:, : self.D])[states].max(-2)
-        return ready.empty + odds - 0.5 * ready.precision * (gap * gap).sum(-1)
+        mean = with_none(ready.WT[:, : self.D])[states].max(-2)
+        if self.counts:
+            return ready.empty + odds + self.noise.log({}, Y, np.maximum(mean, counts.LEAST))
+        return ready.empty + odds - 0.5 * ready.precision * ((Y - mean) ** 2).sum(-1)
 
     def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
         Y = block.rows
-        base = ready.empty - 0.5 * ready.precision * block_norms(Y)
-        return Seen(Y, base, all_products(Y, ready.WT) if singles else np.empty((len(Y), 0)))
+        if self.counts:
+            level = base = ready.empty - log_factorials(Y)
+        else:
+            level, base = np.full(len(Y), ready.empty), ready.empty - 0.5 * ready.precision * block_norms(Y)
+        return Seen(Y, level, base, all_products(Y, ready.factors) if singles else np.empty((len(Y), 0)))
 
     def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
+        if self.counts:
+            scores = np.empty((len(seen.Y), self.H))
+            counts.overshoot(seen.Y, ready.WT, ready.factors, scores)
+            return best(scores, count)
         return best(overshoot(seen.Y, ready.WT), count)
 
     def over_table(
@@ -97,7 +135,9 @@ class MaximalModel(Model):
         maximal.posterior(
             seen.Y,
             ready.WT,
-            ready.empty,
+            ready.factors,
+            self.counts,
+            seen.level,
             seen.base,
             ready.bias,
             ready.odds,
@@ -114,12 +154,13 @@ class MaximalModel(Model):
 
     def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
         logs = np.empty(states.shape[:2])
-        maximal.log_states(seen.Y, ready.WT, ready.empty, ready.odds, ready.precision, states, logs)
+        WT, factors, odds, precision = ready.WT, ready.factors, ready.odds, ready.precision
+        maximal.log_states(seen.Y, WT, factors, self.counts, seen.level, odds, precision, states, logs)
         return logs
 
     def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
-        base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
-        return all_products(block.rows, ready.WT) * ready.precision + ready.bias + base[:, None]
+        seen = self.observe(ready, block, True)
+        return seen.product * ready.precision + ready.bias + seen.base[:, None]
 
     def reconstruct(self, ready: Ready, params: Params, posterior: Tabled | Listed) -> np.ndarray:
         means = aligned((len(posterior.evidence), self.width))
@@ -140,14 +181,25 @@ class MaximalModel(Model):
     def collect(
         self, stage: str, ready: Ready, block: Block, posterior: Tabled | Listed, used: np.ndarray, total: Any
     ) -> None:
-        Y, q = block.rows, weighted(posterior, self.H)
+        Y, (candidates, members, *q) = block.rows, weighted(posterior, self.H)
         if stage == "sigma":
             errors = np.empty(len(Y))
-            maximal.expected_errors(Y, ready.WT, *q, errors)
+            maximal.expected_errors(Y, ready.WT, candidates, members, *q, errors)
             total.add("error", errors[used].sum())
             return
-        found = (*np.zeros((2, self.H, self.width)), *np.zeros((2, self.H)))
-        maximal.weighted_sums(Y, ready.power, ready.lower, ready.rho, *q, used, *found)
+        numerator, _, alone, active = found = (*np.zeros((2, self.H, self.width)), *np.zeros((2, self.H)))
+        inner = posterior.table.inner if isinstance(posterior, Tabled) else np.empty((0, 4), np.int32)
+        weights, singles = q[:3], Sparse(*q[3:])
+        maximal.weighted_sums(Y, ready.soft, ready.curve, ready.rho, candidates, members, inner, *weights, used, *found)
+        if len(singles.value) > DENSE * len(Y) * self.H:
+            table = np.empty((len(Y), self.H))
+            maximal.spread(*singles, used, table)
+            by_cause = table.sum(0)
+            numerator += table.T @ Y
+            alone += by_cause
+            active += by_cause
+        else:
+            maximal.sums_of_singles(Y, *singles, used, numerator, alone, active)
         for name, values in zip(self.sums(stage), found, strict=True):
             total.add(name, values)
 
@@ -155,6 +207,7 @@ class MaximalModel(Model):
         points = float(sums["points"])
         new: dict[str, np.ndarray] = {}
         if stage == "sigma":
+            assert isinstance(self.noise, Gauss)
             return {"sigma": self.noise.learn(params, float(sums["error"]), points, summary)}
         if "W" in self.options.learn:
             weight = sums["denominator"][:, : self.D] + sums["alone"][:, None]
@@ -168,6 +221,13 @@ class MaximalModel(Model):
         return new
 
 
+def log_factorials(Y: np.ndarray) -> np.ndarray:
+    """Sum of log(y!) of each row, (n,)."""
+    found = np.empty(len(Y))
+    counts.log_factorials(Y, found)
+    return found
+
+
 def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
     """The states of a block and their weights, as the kernels take them."""
     if isinstance(posterior, Listed):
@@ -178,24 +238,54 @@ def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
     return posterior.candidates, posterior.table.members, *posterior.q, *posterior.alone
 
 
-def powers(WT: np.ndarray, rho: float) -> tuple[np.ndarray, np.ndarray]:
-    """The fields (H, D) as the kernel of the M-step wants them; what is tiny beside the largest counts as zero."""
-    top = WT.max(0)
-    relative = WT / np.where(top > 0, top, 1.0)
+def powers(WT: np.ndarray, rho: float) -> np.ndarray:
+    """The fields (H, D) as the kernel of the M-step wants them: (4, H, wide) or (1, H, wide), with ones behind them.
+
+    What is tiny beside the largest counts as zero, which is a number so small that it adds nothing to any other, and
+    whose inverse is one.
+    """
+    (H, D), top = WT.shape, WT.max(0)
+    relative = np.ones((H, -(-D // (2 * LANES)) * 2 * LANES))
+    relative[:, :D] = WT / np.where(top > 0, top, 1.0)
     if rho >= maximal.STEEP:
-        logs = np.log(np.maximum(relative, 1e-300))
-        return logs, logs
+        return np.log(np.maximum(relative, 1e-300))[None]
     power = relative**rho
-    power[power < 1e-290] = 0.0
-    return power, np.where(power > 0, relative ** (rho - 1), 0.0)
+    zero = power < 1e-280
+    power[zero] = 1e-300
+    lower = np.where(zero, 1e-300, relative ** (rho - 1))
+    return np.stack([power, lower, 1 / power, 1 / lower], out=aligned((4, *power.shape)))
+
+
+def falling_curve(rho: float, most: int) -> np.ndarray:
+    """What makes u^-(rho - 1)/rho of 1 <= u <= most, the most causes that a state has, by two steps and a polynomial.
+
+    Powers of fields add up to u times the largest. Where u is above c^2, c = most^(1/4), it is divided by c^2, then
+    where it is above c by c: the first two threes are bound, divisor's inverse and the factor that follows of the
+    result. Then slope and offset that bring 1 to c to -1 to 1, and the coefficients, an even number, that keep the
+    error below 1e-13.
+    """
+    if rho >= maximal.STEEP:
+        return np.empty(0)
+    c, outer = max(2, most) ** 0.25, (rho - 1) / rho
+    steps = [c**2, c**-2, c ** (-2 * outer), c, 1 / c, c**-outer, 2 / (c - 1), -(c + 1) / (c - 1)]
+    middle, half, x = (c + 1) / 2, (c - 1) / 2, np.linspace(-1, 1, 101)
+    for count in range(4, 64, 2):
+        series = chebyshev.chebinterpolate(lambda x: (middle + half * x) ** -outer, count - 1)
+        if np.abs(chebyshev.chebval(x, series) - (middle + half * x) ** -outer).max() < 1e-13:
+            break
+    coefficients = np.zeros(count)
+    found = chebyshev.cheb2poly(series)
+    coefficients[: len(found)] = found
+    return np.array([*steps, *coefficients])
 
 
 def in_order(old: np.ndarray, new: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """The fields (H, D) nearest to the new ones, by their weights, whose values stand as the old ones did.
 
     The shares of the M-step hold as long as in no dimension a field overtakes another; among such fields these are
-    the best, so that the free energy does not fall. Fields that meet are moved apart by a hair, the one that was
-    larger below the other, by which they pass each other in the next iteration.
+    the best, under either noise, as both are best at means where nothing else is asked for; so the free energy does
+    not fall. Fields that meet are moved apart by a hair, the one that was larger below the other, by which they pass
+    each other in the next iteration.
     """
     from scipy.optimize import isotonic_regression  # takes memory, and is used in here alone
 

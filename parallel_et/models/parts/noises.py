@@ -1,10 +1,16 @@
 """How points are distributed around the mean of their state."""
 
+from collections.abc import Mapping
+from typing import Any, Literal
+
 import numpy as np
+from pydantic import Field
 from scipy.special import gammaln, xlog1py, xlogy
 
 from parallel_et.core.contract import Param, Params, Summary
+from parallel_et.core.options import ModelOptions
 from parallel_et.core.terms import Rule
+from parallel_et.errors import UserError
 
 SMALLEST = 1e-50
 """Least standard deviation of the noise."""
@@ -39,6 +45,11 @@ class Poisson:
         """Counts."""
         return rng.poisson(mean).astype(np.float64)
 
+    def check(self, summary: Summary) -> None:
+        """Refuse data that no counts, nor values between them, can be."""
+        if summary.negative:
+            raise UserError(f"data: expected counts for Poisson noise, found {summary.negative:.1%} negative values")
+
 
 class Binary:
     """Values of 0 and 1; the mean is the probability of a 1."""
@@ -67,3 +78,26 @@ SIGMA = Param(
     SMALLEST,
     1e50,
 )
+
+
+class NoiseOptions(ModelOptions):
+    """The keys of [model] for models with a choice of noise."""
+
+    noise: Literal["gauss", "poisson"] = Field(
+        "gauss", description="how points are distributed around their means: as Gaussians of width sigma, or as counts"
+    )
+
+    @classmethod
+    def absent(cls, given: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("sigma",) if given.get("noise") == "poisson" else ()
+
+
+def without_sigma(params: Mapping[str, Param], options: Any) -> dict[str, Param]:
+    """The parameters of a model of which a job chooses a noise without sigma, which it must not give then."""
+    for key, found in (("sigma", options.sigma), ("init.sigma", options.init.sigma)):
+        if found is not None:
+            raise UserError(f'model.{key}: expected none with noise = "{options.noise}", found {found}')
+    if "sigma" in options.learn:
+        found = ", ".join(options.learn)
+        raise UserError(f'model.learn: expected no sigma with noise = "{options.noise}", found {found}')
+    return {name: param for name, param in params.items() if name != "sigma"}
