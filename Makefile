@@ -24,7 +24,7 @@ venv: .venv/ready
 
 .venv/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mpi,reproduce,dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[mpi,reproduce,sounds,images,dev]"
 	@touch $@
 
 demo: venv

@@ -2,6 +2,7 @@
 
 import sys
 
+from parallel_et.errors import meant
 from parallel_et.start import start
 
 COMMANDS = {
@@ -27,7 +28,7 @@ def main() -> None:
     if name in COMMANDS:
         start(name, sys.argv[2:])
     if name not in ("--help", "-h"):
-        print(f"parallel-et: expected {' or '.join(COMMANDS)}, found {name}", file=sys.stderr)
+        print(f"parallel-et: expected {' or '.join(COMMANDS)}, found {name}{meant(name, [*COMMANDS])}", file=sys.stderr)
         sys.exit(2)
     print("usage: parallel-et COMMAND … (or python -m parallel_et.COMMAND …)")
     for command, does in COMMANDS.items():

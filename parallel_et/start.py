@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from parallel_et.control.listening import ignore_at_exit, listen
+from parallel_et.parallel.begin import PLACES, begin_with_all_ranks, told
 
 STOPPING = ("train", "infer", "trials", "generate", "patches", "sounds", "reproduce")
 """Commands that stop well; a signal ends the others."""
@@ -17,11 +18,9 @@ def start(name: str, argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command on all ranks, or say that there is no MPI to do so."""
     if name in STOPPING:
         ignore_at_exit()  # first, and so the last thing that is done
-        listen()
+        listen(answers=told(PLACES, 0) == 0)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # more would be begun, and not used; where memory is short they may hang
     try:
-        from parallel_et.parallel.begin import begin_with_all_ranks
-
         begin_with_all_ranks()
         if name in STOPPING:
             listen()  # again: MPI may have put handlers of its own in place

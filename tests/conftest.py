@@ -55,4 +55,4 @@ def forget():
         listening._listener.end()
         listening._listener = None
         for number in listening.SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from importlib import import_module
+from types import ModuleType
 from typing import NoReturn
 
 import pytest
@@ -20,3 +22,11 @@ def without(reason: str) -> NoReturn:
     if os.environ.get("NOTHING_MISSING"):
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def need_package(name: str) -> ModuleType:
+    """A package of one's choice; skip the test where it is not there."""
+    try:
+        return import_module(name)
+    except (ImportError, OSError) as error:
+        without(f"expected {name}, found none ({error}); make venv installs what the tests need")

@@ -62,7 +62,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         if "sigma" not in params:
             raise UserError(f"--sigma: expected a model with this parameter, found {run.job.model.name}")
         params = {**params, "sigma": np.array(args.sigma)}
-    source = Drawn(run.model, params, args.points, args.seed, "generate")
+    source = Drawn(run.model, params, args.points, args.seed, "generate", run.mean)
     source.shape = ranks.from_root(lambda: shape_of(run.job, source.dims, sweep.report))
     return sweep.run(lambda: generate(sweep, source, about(args, run, params)))
 
@@ -101,6 +101,8 @@ def generate(sweep: Sweep, source: Drawn, what: dict[str, Any]) -> str:
     ranks, N, H = sweep.ranks, source.points, source.model.latents.atoms
     tables = {"points": Table((N, *source.shape), np.float32), "states": Table((N, H), np.uint8)}
     arrays = {f"params/{name}": value for name, value in source.truth().items()}
+    if source.mean is not None:
+        arrays["data/mean"] = source.mean
     row = sum(table.row_bytes for table in tables.values())
     groups = max(1, min(PIECE // row, N // (4 * ranks.size)) // GROUP)  # at least a few pieces for each rank
 

@@ -53,7 +53,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     source = open_together(run.job, ranks) if own else ranks.from_root(lambda: FileRows(args.data))
     if source.dims != run.model.D:
         raise UserError(f"{source.name}: expected points of {run.model.D} dimensions, found {source.dims}")
-    return sweep.run(lambda: infer_all(sweep, run, source, args.what))
+    return sweep.run(lambda: infer_all(sweep, run, run.seen(source), args.what))
 
 
 def infer_all(sweep: Sweep, run: StoredRun, source: Source, what: Sequence[str]) -> str:
@@ -62,7 +62,7 @@ def infer_all(sweep: Sweep, run: StoredRun, source: Source, what: Sequence[str])
     team = Team(run.job.run.threads)
     full = 0
     model, scheme, block = size_up(run.job, source)
-    inference = Inference(model, scheme, run.params, what)
+    inference = Inference(model, scheme, run.params, what, run.mean)
     tables = {name: Table(shape, kind) for name, (shape, kind) in inference.tables(source.points).items()}
     row = source.dims * source.dtype().itemsize + sum(table.row_bytes for table in tables.values())
     blocks = -(-source.points // block)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from scipy.stats import fisher_exact
 
-import parallel_et
 from parallel_et.commands import STOPPED, Parser
 from parallel_et.commands.train import draw
+from parallel_et.control.listening import stops
 from parallel_et.control.progress import Reporter
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
-from parallel_et.io.whole import write_whole
+from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
 from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
@@ -27,6 +27,7 @@ from parallel_et.prepare.datasets import digits, grass, sound
 from parallel_et.report.contents import write_report
 from parallel_et.runs.comparison import Starts, compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.job import JOBS
 from parallel_et.runs.reading import read_together
 from parallel_et.runs.repeat import TrialsOptions, run_trials
 from parallel_et.runs.result import Result
@@ -34,7 +35,6 @@ from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
 from parallel_et.runs.trials import Trial, read_trials
 
-JOBS = Path(*parallel_et.__path__) / "jobs"
 CHANCE = 0.05
 """Figures that a program as good as the paper's would fall below less often than this are called worse."""
 
@@ -90,6 +90,12 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
+    with stops("after what it is at"):
+        return reproduce(ranks, args)
+
+
+def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
+    """Run the experiments one after the other and write the table; returns the exit code."""
     table = ranks.from_root(lambda: chosen(args))
     say = Reporter(ranks.is_root, quiet=False).say
     folder = Path(args.output or f"runs/{args.paper}")
@@ -148,7 +154,8 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{folder}: expected a folder to write to, found {error.strerror}") from None
+        why = why_no_place(folder, error, parents=True)
+        raise UserError(f"{folder}: expected a folder to write to, found {why}") from None
 
 
 def own_data(folder: str | None) -> dict[str, Path]:
@@ -280,7 +287,7 @@ def on_real_data(
     here, seconds = ranks.from_root(lambda: (fields_in_words(learned.result), seconds_of(learned.result)))
     judged = "see report"
     if experiment["data"] == "digits":
-        source = open_together(learned.job, ranks)
+        source = learned.seen(open_together(learned.job, ranks))
         squares, divergence = (
             compare_with_nmf(ranks, learned, source, Starts(loss=loss), say).excess
             for loss in ("squares", "divergence")

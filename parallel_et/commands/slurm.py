@@ -10,6 +10,7 @@ from pathlib import Path
 import parallel_et
 from parallel_et.commands import Parser
 from parallel_et.errors import UserError
+from parallel_et.io.whole import why_no_place
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.demand import Demand
 from parallel_et.runs.job import Job, read_job
@@ -62,7 +63,8 @@ def write(args: argparse.Namespace) -> None:
             with open(args.write, "x") as file:
                 file.write(text)
         except OSError as error:
-            raise UserError(f"{args.write}: expected a place for a new file, found {error.strerror}") from None
+            why = why_no_place(args.write, error)
+            raise UserError(f"{args.write}: expected a place for a new file, found {why}") from None
     if most.blocks < args.nodes * args.ntasks_per_node:
         found = f"found {args.nodes * args.ntasks_per_node}: the others would have no points"
         print(f"warning: {args.job}: expected at most {most.blocks} ranks, {found}", file=sys.stderr, flush=True)

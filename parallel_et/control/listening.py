@@ -8,22 +8,31 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
 AT_ONCE = 1.0
 """Signals within so many seconds of the first are the same wish, which came on several ways."""
 STOPPED = 75
 """Exit code of a command that stopped early on purpose and can go on."""
 NOT_BEGUN = "stopped by a signal before it began; the same command goes on"
+WILL_STOP = "Ctrl-C: stops {}; once more ends it at once"
 
 
 class Listener:
     """Hears signals from now on. A second one ends the process at once.
 
     A signal wakes a thread, so that it is heard also while the program waits for other ranks or is deep in a kernel.
+    Ctrl-C (SIGINT) is answered at once, as somebody waits; where it is ignored, as in the background of a script, it
+    stays so.
+
+    Parameters
+    ----------
+    answers : whether this process is the one that answers
     """
 
-    def __init__(self) -> None:
-        self.heard = ""
+    def __init__(self, answers: bool) -> None:
+        self.heard, self.answers, self.when = "", answers, "before it begins"
+        ignored = [signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else []
+        self.signals = [number for number in SIGNALS if number not in ignored]
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         self.take()
@@ -32,7 +41,7 @@ class Listener:
     def take(self) -> None:
         """Have the signals, also after a library has put its own handlers before ours."""
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        for number in SIGNALS:
+        for number in self.signals:
             signal.signal(number, lambda *_: None)
 
     def end(self) -> None:
@@ -44,11 +53,14 @@ class Listener:
         first = 0.0
         while received := os.read(self._read, 1):
             number = received[0]
-            if number not in SIGNALS:
+            if number not in self.signals:
                 continue
             name = signal.Signals(number).name
             if not self.heard:
                 first, self.heard = time.monotonic(), name
+                if number == signal.SIGINT and self.answers:
+                    with suppress(OSError):  # on a line of its own: the terminal shows ^C where the cursor is
+                        os.write(2, f"\n{WILL_STOP.format(self.when)}\n".encode())
             elif time.monotonic() > first + AT_ONCE:
                 with suppress(OSError):
                     os.write(2, f"a second signal, {name}: ended at once\n".encode())
@@ -67,13 +79,26 @@ def ignore_at_exit() -> None:
     atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in SIGNALS])
 
 
-def listen() -> None:
+def listen(answers: bool = True) -> None:
     """Hear signals from now on; who does so already has them back."""
     global _listener
     if _listener is None:
-        _listener = Listener()
+        _listener = Listener(answers)
     else:
         _listener.take()
+
+
+@contextmanager
+def stops(when: str) -> Iterator[None]:
+    """When a command that listens will stop, for those who ask it to by Ctrl-C in this block."""
+    if (listener := _listener) is None:
+        yield
+        return
+    before, listener.when = listener.when, when
+    try:
+        yield
+    finally:
+        listener.when = before
 
 
 def heard() -> str:

@@ -99,7 +99,7 @@ class Model(Learner):
     Options: ClassVar[type[Section]]
     """The keys of [model] of its own, besides those that follow from its parameters."""
     learns: ClassVar[tuple[str, ...]] = ()
-    """The parameters that are learned where a job names none; () for all."""
+    """The parameters that are learned where a job names none, but for those that it gives a number; () for all."""
     knobs: ClassVar[Mapping[str, Knob]] = {}
     """Its own schedules by name."""
     stages: tuple[str, ...] = ("all",)

@@ -4,11 +4,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, create_model
+from pydantic import Field, create_model, model_validator
 
 from parallel_et.core.contract import Model, Scheme
 from parallel_et.core.schema import LARGEST, Section, number_or
 from parallel_et.core.states import Latents
+from parallel_et.core.terms import Rule, Summary
 from parallel_et.errors import UserError
 
 
@@ -79,19 +80,31 @@ def keys_of(model: Any) -> Any:
     numbers: dict[str, Any] = {}
     starts: dict[str, Any] = {}
     for name, param in model.params.items():
-        if param.start is not None:
-            low, high = max(param.low, -LARGEST), min(param.high, LARGEST)
+        low, high = max(param.low, -LARGEST), min(param.high, LARGEST)
+        if isinstance(param.start, Rule):
+            does = f"{param.does}; by default {param.start.words}"
+            numbers[name] = float | None, Field(None, ge=low, le=high, description=does)
+        elif param.start is not None:
             numbers[name] = float, Field(param.start, ge=low, le=high, description=param.does)
         default: Any = RowsInit(rows=param.rows) if param.rows else None
         usual = f'rows = "{param.rows}"' if param.rows else "the model's own rule"
         starts[name] = _start(param.axes) | None, Field(default, description=f"{START}; by default {usual}")
     init: Any = create_model("Init", __base__=Init, **starts)
+
+    def learn_others(given: Any) -> Any:
+        if not isinstance(given, dict) or "learn" in given:
+            return given
+        return {**given, "learn": [name for name in model.learns or model.params if name not in given]}
+
+    fill: Any = model_validator(mode="before")(learn_others)
+    learn = "the parameters to learn; by default all that this section gives no number for"
     return create_model(
         f"{model.__name__}Options",
         __base__=model.Options,
         __doc__=model.Options.__doc__,
         **numbers,
-        learn=(list[any_of], Field(list(model.learns or model.params), description="the parameters to learn")),
+        __validators__={"learn_others": fill},
+        learn=(list[any_of], Field(None, description=learn)),
         each=(
             list[own],
             Field([], max_length=len(each), description="those that are not one for all causes, but one for each"),
@@ -106,7 +119,7 @@ def _start(axes: str) -> Any:
     return number_or(GaussInit, FileInit, *rows)
 
 
-def start_of(model: Model, name: str, summary: Any, rng: np.random.Generator) -> np.ndarray:
+def start_of(model: Model, name: str, summary: Summary, rng: np.random.Generator) -> np.ndarray:
     """Where a parameter begins, if that takes neither files nor points."""
     shape, init = model.shape(name), getattr(model.options.init, name)
     if isinstance(init, float | int):
@@ -114,5 +127,11 @@ def start_of(model: Model, name: str, summary: Any, rng: np.random.Generator) ->
     if isinstance(init, GaussInit):
         return rng.normal(init.mean, init.std, shape)
     if model.params[name].start is not None:
-        return np.full(shape, float(getattr(model.options, name)))
+        return np.full(shape, number_of(model, name, summary))
     return rng.normal(*model.start(name, summary), shape)
+
+
+def number_of(model: Model, name: str, summary: Summary) -> float:
+    """What the job, or else its rule, says of a parameter that is a key of [model]."""
+    given, start = getattr(model.options, name), model.params[name].start
+    return float(start.value(model.H, summary) if given is None and isinstance(start, Rule) else given)

@@ -18,7 +18,8 @@ from parallel_et.parallel.team import Team
 class Problem:
     """What is to be learned: a model, by a scheme and a plan, from this rank's rows (n, D or wider).
 
-    ``kept`` is what the scheme keeps of each of them between iterations, arrays (n, ...).
+    ``kept`` is what the scheme keeps of each of them between iterations, arrays (n, ...); ``mean`` (D,) is what was
+    subtracted from each of them, if anything.
     """
 
     model: Model
@@ -30,6 +31,7 @@ class Problem:
     seed: int
     team: Team
     kept: Kept = field(default_factory=dict)
+    mean: np.ndarray | None = None
     _sums: dict[tuple[Learner, str], list[ExactSum]] = field(default_factory=dict)
 
     def passes(self) -> Iterator[tuple[Learner, str]]:

@@ -14,7 +14,17 @@ Kept = dict[str, np.ndarray]
 
 
 class Summary(NamedTuple):
-    """What the whole data set is like: number of points, dimensions, and some magnitudes."""
+    """What the whole data set is like.
+
+    Attributes
+    ----------
+    points, dims : N and D
+    largest, mean, rms : magnitude, mean and root mean square of all values
+    negative : share of those below zero
+    spread : root mean square of what is left of the values when each dimension has its mean subtracted
+    offset : root mean square of these means
+    constant, empty : dimensions in which all points have the same value, other than zero, or zero
+    """
 
     points: int
     dims: int
@@ -22,6 +32,17 @@ class Summary(NamedTuple):
     mean: float
     rms: float
     negative: float
+    spread: float = 0.0
+    offset: float = 0.0
+    constant: int = 0
+    empty: int = 0
+
+
+class Rule(NamedTuple):
+    """Where a parameter begins, as it follows from the number of causes and the data; and that in words."""
+
+    value: Callable[[int, Summary], float]
+    words: str
 
 
 class Param(NamedTuple):
@@ -31,7 +52,8 @@ class Param(NamedTuple):
     ----------
     axes : a letter an axis, of the model's ``sizes``: D dimensions, H causes; "" for a number
     does : what it is
-    start : what all its values begin with, which makes it a key of [model]; None: as the model's ``start`` says
+    start : what all its values begin with, or the rule that says it, which makes it a key of [model]; None: as the
+        model's ``start`` says
     low, high : its limits
     each : whether a job may have one for each cause, by ``model.each``
     rows : which points of the data its columns begin with, if the job does not say it; "" for none
@@ -39,7 +61,7 @@ class Param(NamedTuple):
 
     axes: str
     does: str
-    start: float | None = None
+    start: float | Rule | None = None
     low: float = -np.inf
     high: float = np.inf
     each: bool = False

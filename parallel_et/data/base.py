@@ -27,6 +27,11 @@ class DataOptions(Section):
     memory: Size = Field(
         None, description='most that a rank keeps of its rows, as "8 GiB"; of more it reads all again in every pass'
     )
+    centre: bool = Field(
+        False,
+        description="subtract from each dimension its mean over all points; kept in the result, undone by infer and "
+        "generate",
+    )
 
     def mistakes(self) -> list[tuple[str, str, object]]:
         """What does not fit together: key, what was expected, what was found."""
@@ -85,6 +90,26 @@ class ArrayRows(Source):
             rows[start - first : start - first + len(piece), : self.dims] = piece.reshape(len(piece), self.dims)
             forget(self.table)
         return rows
+
+
+class Centred(Source):
+    """The rows of another source less what is subtracted from each, ``mean`` (D,), rounded as that has its rows."""
+
+    def __init__(self, source: Source, mean: np.ndarray) -> None:
+        self.source, self.mean = source, mean
+        self.points, self.dims, self.shape = source.points, source.dims, source.shape
+        self.name, self.dtype, self.holds = source.name, source.dtype, source.holds
+
+    def state(self) -> str:
+        return self.source.state()
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        rows = self.source.read(first, last)
+        rows[:, : self.dims] -= self.mean
+        return rows
+
+    def truth(self) -> dict[str, np.ndarray]:
+        return self.source.truth()
 
 
 def forget(table: Any) -> None:

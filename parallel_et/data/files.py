@@ -61,9 +61,10 @@ class FileRows(Source):
         check_room(f"{self.name}: rows {first} to {last - 1}", "data", (last - first) * self._row)
         with gate(f"{self.name}: rows {first} to {last - 1}", "numbers", "damage"):
             self._check()
-            rows = self._read(first, last)
-            self._check()
-        return rows
+            try:
+                return self._read(first, last)
+            finally:
+                self._check()  # a file that went away or changed meanwhile is not damaged
 
     def _read(self, first: int, last: int) -> np.ndarray:
         if self._place is None:
@@ -92,9 +93,11 @@ class FileRows(Source):
     def _check(self) -> None:
         """Rows are read more than once, and by several ranks: they must not change meanwhile."""
         for path, state in self._states.items():
-            there = os.path.exists(path)
-            if not there or _state(path) != state:
-                found = "another" if there else "nothing there"
+            try:
+                found = None if _state(path) == state else "another"
+            except OSError as error:
+                found = "nothing there" if isinstance(error, FileNotFoundError) else error.strerror
+            if found is not None:
                 raise UserError(f"{path}: expected the file that the run began with, found {found}")
 
 

@@ -35,10 +35,22 @@ class ModelOptions(DataOptions):
 
 
 class Drawn(Generated):
-    """Points of a model with known parameters; those of another ``purpose`` are independent of them."""
+    """Points of a model with known parameters; those of another ``purpose`` are independent of them.
 
-    def __init__(self, model: Model, params: Params, points: int, seed: int, purpose: str = "data") -> None:
+    ``mean`` (D,) is added to all, if given.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        params: Params,
+        points: int,
+        seed: int,
+        purpose: str = "data",
+        mean: np.ndarray | None = None,
+    ) -> None:
         self.model, self.params, self.points, self.seed, self.purpose = model, params, points, seed, purpose
+        self.mean = mean
         self.dims = model.D
         self.shape = (self.dims,)
 
@@ -47,7 +59,7 @@ class Drawn(Generated):
 
     def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         points, states = self.model.draw(self.params, stream(self.seed, self.purpose, index), GROUP)
-        return points, binary(states, self.model.latents.atoms)
+        return points if self.mean is None else points + self.mean, binary(states, self.model.latents.atoms)
 
 
 class DrawnFromFile(Drawn):

@@ -26,6 +26,8 @@ def open_hdf5(path: str) -> Iterator[h5py.File]:
         raise UserError(f"{path}: expected an HDF5 file, found nothing there")
     try:
         file = h5py.File(path, "r")
+    except FileNotFoundError:  # it went away meanwhile
+        raise UserError(f"{path}: expected an HDF5 file, found nothing there") from None
     except Exception as error:
         raise UserError(f"{path}: expected an HDF5 file, found something else ({brief(error)})") from None
     with gate(path, "a sound HDF5 file", "damage"), file:
@@ -40,7 +42,9 @@ def dataset_of(file: h5py.File, path: str, name: str) -> h5py.Dataset:
     file.visititems(lambda key, item: there.append(f"/{key}") if isinstance(item, h5py.Dataset) else None)
     near = get_close_matches(name, there, 1) or there[:8]
     found = ", ".join(near) + (", …" if len(near) < len(there) else "") if there else "no dataset at all"
-    raise UserError(f"{path}: expected a dataset {name or 'as in file.h5:/dataset'}, found {found}")
+    if there and not name:
+        raise UserError(f"{path}: expected a dataset of it, as in {path}:{there[0]}, found none named; it has {found}")
+    raise UserError(f"{path}: expected a dataset {name}".rstrip() + f", found {found}")
 
 
 def read_array(path: str, name: str) -> np.ndarray:

@@ -26,6 +26,8 @@ def gate(name: str, what: str, found: str = "what cannot be read") -> Iterator[N
         if str(error).isprintable():
             raise
         raise UserError(printable(str(error))) from None  # names in damaged files may be anything
+    except FileNotFoundError:  # it was there when it was looked for
+        raise UserError(f"{name}: expected {what}, found nothing there any more") from None
     except MemoryError:
         raise UserError(f"{name}: expected {what}, found more than there is memory for") from None
     except Exception as error:

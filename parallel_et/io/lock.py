@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from parallel_et.control.process import boot, namespace, start_of
 from parallel_et.errors import UserError
+from parallel_et.io.whole import why_no_place
 
 BEAT = 2.0
 """Seconds between two signs of life of the holder."""
@@ -109,7 +110,8 @@ class Lock:
         except FileExistsError:
             raise
         except OSError as error:
-            raise UserError(f"{self.path}: expected a place to write to, found {error.strerror}") from None
+            why = why_no_place(self.path, error)
+            raise UserError(f"{self.what}: expected a place to write to, found {why}") from None
 
     def _write(self, file: int, beat: int) -> None:
         os.pwrite(file, json.dumps({**self.me, "beat": f"{beat:09d}"}).encode(), 0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.control.listening import STOPPED
+from parallel_et.control.listening import STOPPED, stops
 from parallel_et.control.progress import Reporter
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.errors import UserError
@@ -51,7 +51,8 @@ class Sweep:
         lock = Lock(Path(f"{self.output}.lock"), self.output, self.report.say)
         self.ranks.from_root(lock.take)
         try:
-            table = work()
+            with stops("as soon as what it is at is written"):
+                table = work()
         except StoppedError as early:
             again = " without --fresh" if self.fresh and self._part.exists() else ""
             self.report.say(f"{early}; the same command{again} goes on")

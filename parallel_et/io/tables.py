@@ -15,6 +15,7 @@ from parallel_et.errors import PLACE, UserError
 from parallel_et.io.files import dataset_of, open_hdf5
 from parallel_et.io.plain import place_of
 from parallel_et.io.storage import files_of
+from parallel_et.io.whole import why_no_place
 
 Span = tuple[int, int]
 """A range of rows [first, last)."""
@@ -58,7 +59,7 @@ def place_for(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in PLACE:
             raise
-        raise UserError(f"{path}: expected a place to write to, found {error.strerror}") from None
+        raise UserError(f"{path}: expected a place to write to, found {why_no_place(path, error)}") from None
 
 
 @contextmanager

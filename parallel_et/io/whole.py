@@ -1,5 +1,6 @@
 """Files that are there as a whole or not at all, also after a crash of the machine."""
 
+import errno
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -52,3 +53,16 @@ def hdf5_image(groups: Mapping[str, Mapping[str, np.ndarray]], about: Mapping[st
         file.attrs.update(about)
         file.flush()
         return file.id.get_file_image()
+
+
+def why_no_place(path: str | os.PathLike[str], error: OSError, parents: bool = False) -> str:
+    """Why nothing can be written at a path; of what is missing, what that is, which the system does not say.
+
+    ``parents`` : whether the folders above it were to be made as well
+    """
+    if error.errno != errno.ENOENT:
+        return error.strerror or str(error)
+    folder = Path(path).parent
+    while parents and not folder.exists():
+        folder = folder.parent
+    return f"{folder}, where nothing can be made" if folder.exists() else f"no folder {folder}"

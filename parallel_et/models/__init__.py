@@ -4,6 +4,7 @@ from parallel_et.core.contract import UNUSED, Knobs, Model, Param, Params, Sum, 
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.registry import Registry
 from parallel_et.core.states import Latents, binary
+from parallel_et.core.terms import Rule
 from parallel_et.models.parts.fields import sums_by_atom, with_none
 from parallel_et.models.parts.noises import SIGMA, Binary, Gauss, Poisson
 from parallel_et.models.parts.priors import PI, Bernoulli, Categorical
@@ -25,6 +26,7 @@ __all__ = [
     "Param",
     "Params",
     "Poisson",
+    "Rule",
     "Sum",
     "Summary",
     "Totals",

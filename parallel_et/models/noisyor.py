@@ -16,7 +16,6 @@ class NoisyOr(Model):
     with the probability W_dh / (1 - prod_h (1 - W_dh s_h)), one that is 0 by none.
     """
 
-    learns = ("W",)
     prior: Bernoulli
     params = {"W": Param("DH", "probability that a cause switches a value on", low=1e-6, high=1 - 1e-6), "pi": PI}
 

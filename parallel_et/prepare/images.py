@@ -30,6 +30,8 @@ PLAIN = ("L", "I", "F", "I;16", "I;16B", "I;16L", "RGB")
 """Modes of Pillow whose numbers are the grey values or red, green and blue."""
 PIXEL = 12
 """Bytes of memory for a value of a picture, all in all: as it is stored, and in double precision."""
+BITS = 258
+"""Tag of TIFF: bits of each colour of a pixel."""
 Image.MAX_IMAGE_PIXELS = None  # large images are wanted here
 
 
@@ -128,6 +130,9 @@ def _pages(path: str) -> list[np.ndarray]:
         frames = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1  # not the previews of photographs
         for page in range(frames):
             image.seek(page)
+            bits = getattr(image, "tag_v2", {}).get(BITS, (1,)) if image.format == "TIFF" else (1,)
+            if len(bits) > 1 and max(bits) > 8:
+                return _deep_pages(path)
             if image.mode[0] not in "IF" and any(";16" in str(tile[3]) for tile in image.tile):  # Pillow drops 8
                 raise UserError(f"{path}: expected 8 bits a colour or 16 bits of grey, found 16 bits a colour")
             taken += image.width * image.height * len(image.getbands())
@@ -137,4 +142,27 @@ def _pages(path: str) -> list[np.ndarray]:
             pages.append(np.asarray(image if image.mode in PLAIN else image.convert("RGB")))
             if image.format in ("JPEG", "MPO"):
                 check_jpeg(path, image)
+    return pages
+
+
+def _deep_pages(path: str) -> list[np.ndarray]:
+    """The pages of a TIFF file with more than 8 bits a colour, of which Pillow would drop the lower ones."""
+    try:
+        import tifffile
+    except ImportError as error:
+        wanted = "expected the package tifffile to read more than 8 bits a colour"
+        raise UserError(f"{path}: {wanted}, found none ({error}); pip install 'parallel_et[images]'") from None
+    pages, taken = [], 0
+    with tifffile.TiffFile(path) as file:
+        every: Any = file.pages
+        for page in every:
+            taken += page.size
+            check_room(path, f"an image of {' x '.join(map(str, page.shape))}", PIXEL * taken)
+            if page.axes not in ("YX", "YXS", "SYX") or ("S" in page.axes and page.samplesperpixel not in (3, 4)):
+                raise UserError(f"{path}: expected grey values or colours, found axes {page.axes} of {page.shape}")
+            pieces = list(zip(page.dataoffsets, page.databytecounts, strict=True))
+            if bad := [start for start, size in pieces if not size or start + size > file.filehandle.size]:
+                raise UserError(f"{path}: expected {len(pieces)} pieces of an image, found {len(bad)} of them missing")
+            array = page.asarray()
+            pages.append(np.moveaxis(array, 0, 2) if page.axes == "SYX" else array)
     return pages

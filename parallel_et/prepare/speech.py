@@ -78,7 +78,12 @@ def say(voice: Voice, sentence: str, speed: float, path: Path) -> None:
         raw, ready = Path(place, "raw.wav"), Path(place, "ready.wav")
         how = ["-v", f"{voice.accent}+{voice.variant}", "-p", voice.pitch, "-s", round(speed * voice.speed), "-w", raw]
         done = subprocess.run(
-            [PROGRAM, *map(str, how), "--stdin"], input=sentence, capture_output=True, text=True, check=False
+            [PROGRAM, *map(str, how), "--stdin"],
+            input=sentence,
+            capture_output=True,
+            text=True,
+            check=False,
+            start_new_session=True,  # Ctrl-C is for us, who then stop well
         )
         if done.returncode or not raw.exists():
             why = " ".join(done.stderr.split()) or f"exit code {done.returncode}"

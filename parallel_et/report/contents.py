@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from parallel_et.control.progress import Reporter
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_attributes
-from parallel_et.io.whole import write_whole
+from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.report import page, plots, sheets
 from parallel_et.report.page import Chapter, Picture
 from parallel_et.report.picture import Sound, png
 from parallel_et.report.quality import Course
-from parallel_et.report.study import HDF5, Sample, Study, look_at
+from parallel_et.report.study import Sample, Study, look_at
 from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.job import HDF5
 from parallel_et.runs.recovery import recovery
 from parallel_et.runs.training import installed, now
 
@@ -40,7 +41,8 @@ def write_report(
             write_whole(folder / picture.name, picture.png)
         write_whole(folder / "report.html", text.encode())
     except OSError as error:
-        raise UserError(f"{folder}: expected a folder to write to, found {error.strerror}") from None
+        why = why_no_place(folder, error, parents=True)
+        raise UserError(f"{folder}: expected a folder to write to, found {why}") from None
     report.say(f"report: {folder / 'report.html'}")
 
 
@@ -70,6 +72,8 @@ def facts(study: Study) -> dict[str, object]:
         "inference": f"{study.job.inference.scheme}: {study.scheme.words}",
         **{name: in_words(value) for name, value in study.params.items() if value.ndim < 2},
     }
+    if study.result.data:
+        found["data"] = "with the mean of each dimension subtracted, here as in all pictures"
     if study.iterations:
         found["free energy a point"] = f"{history['free_energy'][-1]:.6g} at T = {history['temperature'][-1]:.4g}"
     if "W" in study.result.truth:

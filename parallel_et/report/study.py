@@ -19,13 +19,11 @@ from parallel_et.report.picture import Sound
 from parallel_et.report.quality import Course, course_of
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.inference import Inference
-from parallel_et.runs.job import Job
+from parallel_et.runs.job import HDF5, Job
 from parallel_et.runs.reading import StoredRun, read_run
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import largest_of, open_source
 
-HDF5 = (".h5", ".hdf5")
-"""What the names of files end in that may say what their data are."""
 SAMPLE, STRETCH = 4096, 64
 """Points of the data that are looked at, at most, and how many of them lie side by side."""
 
@@ -124,7 +122,8 @@ def look_at(
     params, source, sample, trouble = run.params, None, None, ""
     try:
         source = open_data(run)
-        sample = sample_points(Inference(model, scheme, params, ("evidence", "means")), source, report)
+        inference = Inference(model, scheme, params, ("evidence", "means"))
+        sample = sample_points(inference, run.seen(source), report)
         if younger(source, result.about["start"]):
             trouble = f"{source.name} was written after this run began; if it holds other data, all below is of these"
             report.say(f"warning: {trouble}")

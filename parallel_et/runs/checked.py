@@ -27,8 +27,10 @@ def check_result(result: "Result", where: str) -> None:
     about = result.about
     check_attributes(about, where)
     N, D, done = int(about["N"]), int(about["D"]), int(about["iteration"])
+    data = {name: Limits((D,)) for name in result.data}
     try:
         job = job_of(about, where, {})
+        data = {"mean": Limits((D,))} if job.data.centre else {}
         model = job.Model(job.model, D)
         params, causes, knobs = limits_of(model), model.latents.atoms, tuple(model.knobs)
         params |= {
@@ -39,6 +41,9 @@ def check_result(result: "Result", where: str) -> None:
     check_arrays(result.params, params, f"{where}: /params")
     if more := sorted(set(result.params) - set(params)):
         raise UserError(f"{where}: /params: expected {', '.join(params)}, found also {brief(more[0])}")
+    check_arrays(result.data, data, f"{where}: /data")
+    if more := sorted(set(result.data) - set(data)):
+        raise UserError(f"{where}: /data: expected {', '.join(data) or 'nothing'}, found also {brief(more[0])}")
 
     told = {name: limits for name, limits in params.items() if len(limits.shape) < 2}
     ends = {f"{name}{end}": told[name] for name in told if told[name].shape for end in ("_low", "_high")}

@@ -14,7 +14,7 @@ from typing import Any
 from parallel_et.control.process import age, tell
 from parallel_et.errors import UserError
 from parallel_et.io.lock import Lock
-from parallel_et.io.whole import write_whole
+from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.runs.checkpoints import Checkpoints, first_sound, number, read
 from parallel_et.runs.result import Result, load
 
@@ -79,7 +79,8 @@ class RunDirectory:
         try:
             self._real().mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"{self.path}: expected a directory to write to, found {error.strerror}") from None
+            why = why_no_place(self.path, error, parents=True)
+            raise UserError(f"{self.path}: expected a directory to write to, found {why}") from None
         self._lock = Lock(self.path / "lock", str(self.path), say)
         self._lock.take()
 

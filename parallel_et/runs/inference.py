@@ -37,12 +37,15 @@ class Inference:
     ----------
     model, scheme, params : the trained model, the scheme of its job and the parameters
     what : some of ``WHAT``
+    mean : (D,) what was subtracted from the rows, if anything; reconstructions have it again
     """
 
-    def __init__(self, model: Model, scheme: Scheme, params: Params, what: Sequence[str]) -> None:
+    def __init__(
+        self, model: Model, scheme: Scheme, params: Params, what: Sequence[str], mean: np.ndarray | None = None
+    ) -> None:
         if wrong := [name for name in what if name not in WHAT]:
             raise UserError(f"what: expected some of {', '.join(WHAT)}, found {', '.join(wrong)}")
-        self.model, self.scheme, self.params = model, scheme, params
+        self.model, self.scheme, self.params, self.mean = model, scheme, params, mean
         self.what = frozenset(what) - ({"candidates"} if not scheme.candidates else set())
         self.step = at_rest(model, scheme, params)
         self._exact = exact_for(model.latents) if "quality" in what else None
@@ -122,7 +125,8 @@ class Inference:
         if "means" in found:
             found["means"][rows] = posterior.means(self.model.latents.atoms)
         if "reconstruction" in found:
-            found["reconstruction"][rows] = self.model.reconstruct(self.step.ready, self.params, posterior)
+            centred = self.model.reconstruct(self.step.ready, self.params, posterior)
+            found["reconstruction"][rows] = centred if self.mean is None else centred + self.mean
         if "quality" in found:
             found["quality"][rows] = posterior.evidence  # until that of all states is known
 

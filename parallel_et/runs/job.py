@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tomli_w
 from pydantic import Field, ValidationError
 
+import parallel_et
 from parallel_et.core.contract import Model, Scheme
 from parallel_et.core.options import START, keys_of
 from parallel_et.core.registry import Registry, read_source
@@ -18,7 +19,7 @@ from parallel_et.core.schema import CHOICE, MOST, SHOWN, Interval, Section, prin
 from parallel_et.core.states import Latents
 from parallel_et.data import generators
 from parallel_et.data.base import DataOptions
-from parallel_et.errors import UserError
+from parallel_et.errors import UserError, meant
 from parallel_et.models import MODELS
 from parallel_et.runs.schedule import keys_for
 from parallel_et.schemes import SCHEMES
@@ -48,6 +49,9 @@ class Run(Section):
     threads: int = Field(1, ge=1, le=1024, description="threads of a rank; they change the time, not the result")
     snapshots: int = Field(0, ge=0, le=MOST, description="keep W every so many iterations; 0: never")
     picture: bool = Field(False, description="draw the fields to fields.png at the end")
+    metrics: Literal["csv"] | None = Field(
+        None, description="write what is known of each iteration, a line each, to metrics.csv as the run goes on"
+    )
     checkpoint: Checkpoint = Checkpoint()
 
 
@@ -103,11 +107,15 @@ LIMITS = {
 }
 WITHOUT_EFFECT = ("run.threads", "data.memory")
 """Keys that change no result: a run may go on with other values."""
-HARMLESS = ("anneal.iterations", "anneal.stop", "run.checkpoint", "run.snapshots", "run.picture")
+HARMLESS = ("anneal.iterations", "anneal.stop", "run.checkpoint", "run.snapshots", "run.picture", "run.metrics")
 """Keys in which a run may go on with other values if its user says so."""
 NESTED = "tables or lists nested too deeply"
 DEFAULT_SCHEME = "et"
 SECTIONS = ("model", "data", "inference", "anneal", "run")
+JOBS = Path(*parallel_et.__path__) / "jobs"
+"""The jobs that come with the package."""
+HDF5 = (".h5", ".hdf5")
+"""What the names of files end in of which a dataset is to be named."""
 LARGEST_FILE = 1 << 20
 """Bytes of a job file."""
 MOST_LINES = 20
@@ -117,11 +125,18 @@ MOST_LINES = 20
 def read_job(
     job: str | Mapping[str, Any], settings: Iterable[str] = (), instead: Mapping[str, Any] | None = None
 ) -> Job:
-    """The job of a file or of nested tables, with ``section.key=value`` settings, and with another [data] if given."""
+    """The job of a file or of nested tables, with ``section.key=value`` settings.
+
+    ``instead`` of its [data] another, which keeps of it only whether it is centred.
+    """
     table, name, where = (dict(job), "job", "job") if isinstance(job, Mapping) else _load(job)
     for setting in settings:
         _set(table, setting)
-    return check_job(table if instead is None else {**table, "data": instead}, name, where)
+    if instead is not None:
+        data = table.get("data", {})
+        kept = {"centre": data["centre"]} if isinstance(data, Mapping) and "centre" in data else {}
+        table = {**table, "data": {**instead, **kept}}
+    return check_job(table, name, where)
 
 
 def _load(path: str) -> tuple[dict[str, Any], str, str]:
@@ -132,7 +147,7 @@ def _load(path: str) -> tuple[dict[str, Any], str, str]:
             raise UserError(f"{path}: expected a job file of at most {LARGEST_FILE} bytes, found more")
         table = tomllib.loads(text.decode())
     except FileNotFoundError:
-        raise UserError(f"{path}: expected a job file, found nothing there") from None
+        raise UserError(f"{path}: expected a job file, found nothing there{_shipped(path)}") from None
     except tomllib.TOMLDecodeError as error:
         raise UserError(printable(f"{path}: expected TOML, found a mistake: {error!s:.200}")) from None
     except RecursionError:
@@ -140,6 +155,13 @@ def _load(path: str) -> tuple[dict[str, Any], str, str]:
     except (OSError, ValueError) as error:
         raise UserError(printable(f"{path}: expected a job file, found something else ({error!s:.200})")) from None
     return table, Path(path).name.removesuffix(".toml"), str(path)
+
+
+def _shipped(path: str) -> str:
+    """Where a job lies that comes with the package, if one is meant."""
+    there = {job.name: job for job in sorted(JOBS.rglob("*.toml")) if job.name != "table.toml"}
+    near = get_close_matches(Path(path).name[:SHOWN], there, 1, 0.8)
+    return f", but there is {there[near[0]]}" if near else ""
 
 
 def _set(table: dict[str, Any], setting: str) -> None:
@@ -172,8 +194,8 @@ def check_job(
     """
     lines: list[str] = []
 
-    def wrong(place: str, expected: str, found: object) -> None:
-        lines.append(f"{where}: {place}: expected {expected}, found {show(found)}")
+    def wrong(place: str, expected: str, found: object, more: str = "") -> None:
+        lines.append(f"{where}: {place}: expected {expected}, found {show(found)}{more}")
 
     unknown = [str(section) for section in table if section not in SECTIONS]
     lines += [f"{where}: {_cut(name)}: unknown section{_nearest(name, SECTIONS)}" for name in unknown[:MOST_LINES]]
@@ -229,19 +251,21 @@ def _found(
         return registry.find(name if isinstance(name, str) else ""), {}
     except KeyError:
         names = registry.names()
-        wrong(f"{section}.{key}", " or ".join(names), name)
-        meant = get_close_matches(name[:SHOWN], names, 1) if isinstance(name, str) else []
-        return registry.find(meant[0]) if meant else None, {}
+        word = name[:SHOWN].lower() if isinstance(name, str) else ""
+        wrong(f"{section}.{key}", " or ".join(names), name, meant(word, names))
+        near = get_close_matches(word, names, 1)
+        return registry.find(near[0]) if near else None, {}
 
 
 def _data_kind(source: object, wrong: Any) -> type[Section] | None:
     """Which class validates [data], by the name of its source."""
     if isinstance(source, str) and source in generators():
         return generators()[source].Options
-    if isinstance(source, str) and (source.endswith(".npy") or ":" in source):
+    if isinstance(source, str) and (source.endswith((".npy", *HDF5)) or ":" in source):
         return FileOptions
-    names = ", ".join(f'"{name}"' for name in sorted(generators()))
-    wrong("data.source", f'{names}, "file.npy" or "file.h5:/dataset"', source)
+    names = sorted(generators())
+    more = meant(source[:SHOWN], names) if isinstance(source, str) else ""
+    wrong("data.source", f'{", ".join(map(show, names))}, "file.npy" or "file.h5:/dataset"', source, more)
     return None
 
 

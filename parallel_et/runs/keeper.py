@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from parallel_et.control.listening import stops
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.core.schema import duration
 from parallel_et.errors import UserError
@@ -13,11 +14,14 @@ from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.checkpoints import pass_over
 from parallel_et.runs.claim import Claim
 from parallel_et.runs.kept import load_kept, save_kept
+from parallel_et.runs.metrics import Metrics
 from parallel_et.runs.result import Result
 
 if TYPE_CHECKING:
     from parallel_et.runs.training import Training
 
+FIRST = 60.0
+"""Seconds after which a run that has none yet writes a checkpoint at the latest, if it does so by the clock."""
 COST = 0.01
 """Share of the time that checkpoints by the clock may take at most; where writing is slow they get rarer."""
 
@@ -31,7 +35,10 @@ class Keeper:
         self.every = self.job.run.checkpoint.every
         self.seconds = duration(self.every) if isinstance(self.every, str) else 0.0
         self.longest = self.cost = 0.0
+        self.written_at = 0
         self.stopped = Wish.NONE
+        self.metrics = Metrics(self.directory.path / "metrics.csv") if self.job.run.metrics else None
+        self._told_metrics = False
         self._stopping: Stopping | None = None
         self._earlier: Result | None = None
 
@@ -90,18 +97,21 @@ class Keeper:
         """Make the files agree with where the training stands; it goes on from there."""
         self._save()  # a result without a checkpoint is about to be put aside
         self.ranks.from_root(lambda: self.directory.begin(self.job.toml(), self.training.at.iteration, self.job.code()))
+        self._note_metrics()
 
     def run(self, watch: Any = None, stopping: Stopping | None = None) -> bool:
         """Train to the end, or until it is time to stop; returns whether the result is there."""
         self._stopping = stopping
-        self.training.run(watch, self._after)
-        self._save()
+        with stops("after this iteration, with a checkpoint"):
+            self.training.run(watch, self._after)
+            self._save()
         if self.training.ended:
             self.ranks.from_root(lambda: self.directory.finish(self.training.result()))
         return self.training.ended
 
     def _after(self) -> bool:
         """Called after every iteration: checkpoint, and whether to stop, as all ranks together wish."""
+        self._note_metrics()
         now = time.monotonic()
         self.longest = max(now - self.last, 0.9 * self.longest)
         wish = Wish.CHECKPOINT if self.ranks.is_root and self._due(now) else Wish.NONE
@@ -114,10 +124,23 @@ class Keeper:
         self.last = time.monotonic()
         return bool(self.stopped)
 
+    def _note_metrics(self) -> None:
+        """On the root: bring what is written of each iteration up to date; where that fails the run goes on."""
+        if self.metrics is None or not self.ranks.is_root:
+            return
+        try:
+            self.metrics.update(self.training.history.values)
+            self._told_metrics = False
+        except OSError as error:
+            if not self._told_metrics:
+                self.say(f"warning: {self.metrics.path}: {error.strerror}; it is written again when there is room")
+            self._told_metrics = True
+
     def _due(self, now: float) -> bool:
         if isinstance(self.every, int):
             return self.training.at.iteration % self.every == 0
-        return now - self.written >= max(self.seconds, self.cost / COST)
+        usual = self.seconds if self.written_at else min(FIRST, self.seconds)
+        return now - self.written >= max(usual, self.cost / COST)
 
     def _save(self) -> None:
         """Write a checkpoint, if there is none of this iteration yet; where that fails the run goes on."""

@@ -22,7 +22,7 @@ def fit(
     ----------
     job : path of a job file, or its sections as nested dicts
     data : (N, D) array, memory map or HDF5 dataset, the same on every rank, of which each rank takes its own rows;
-        it stands for the job's [data], which may then be missing
+        it stands for the job's [data], which may then be missing, or have ``centre`` alone
     comm : mpi4py communicator, by default all ranks
     output : run directory to write; a run of this job and these data that is there goes on, a finished one is returned
     watch : called on the root after every iteration, with the parameters, the schedule values and what is known

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parallel_et.core.contract import Model, Params, Scheme
+from parallel_et.data.base import Centred, Source
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.checked import job_of
 from parallel_et.runs.directory import RunDirectory
@@ -20,7 +21,7 @@ class StoredRun(NamedTuple):
 
     Attributes
     ----------
-    result : all of it where it was read; on other ranks the parameters and attributes
+    result : all of it where it was read; on other ranks the parameters, attributes and what was done to the data
     file : the name of that which holds it
     """
 
@@ -34,6 +35,15 @@ class StoredRun(NamedTuple):
     def params(self) -> Params:
         """What was learned."""
         return self.result.params
+
+    @property
+    def mean(self) -> np.ndarray | None:
+        """What was subtracted from all points of the run, (D,), if anything was."""
+        return self.result.data.get("mean")
+
+    def seen(self, source: Source) -> Source:
+        """Points as the model sees them: less what was subtracted from those that it was trained on."""
+        return source if self.mean is None else Centred(source, self.mean)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -60,16 +70,17 @@ def read_together(
     """The same on all ranks, read by the root, and ready to infer; all ranks call this together."""
     read: StoredRun | None = None
 
-    def find() -> tuple[Job, str, dict[str, tuple[int, ...]], dict[str, Any]]:
+    def find() -> tuple[Job, str, dict[str, tuple[int, ...]], dict[str, np.ndarray], dict[str, Any]]:
         nonlocal read
         read = read_run(directory, files, say)
-        return read.job, read.file, {name: value.shape for name, value in read.params.items()}, read.about
+        shapes = {name: value.shape for name, value in read.params.items()}
+        return read.job, read.file, shapes, read.result.data, read.about
 
-    job, file, shapes, about = ranks.from_root(find)
+    job, file, shapes, data, about = ranks.from_root(find)
     ranks.load_kernels()
     params = ranks.share({name: np.empty(shape) for name, shape in shapes.items()} if read is None else read.params)
     others = ({}, {}, {}) if read is None else (read.result.history, read.result.snapshots, read.result.truth)
-    return StoredRun(job, *model_of(job, int(about["D"])), Result(params, *others, about), file)
+    return StoredRun(job, *model_of(job, int(about["D"])), Result(params, *others, data, about), file)
 
 
 def digest_of(params: Params) -> str:

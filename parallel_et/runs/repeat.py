@@ -9,7 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
-from parallel_et.control.listening import STOPPED
+from parallel_et.control.listening import STOPPED, stops
 from parallel_et.control.progress import Reporter
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.data.base import Source
@@ -23,7 +23,7 @@ from parallel_et.runs.trials import Trial, Trials
 
 SET = 20
 """Trials of which one takes the best, as in OCA sec. 4.4."""
-NO_MATTER = ("run.seed", "run.snapshots", "run.picture", "run.checkpoint")
+NO_MATTER = ("run.seed", "run.snapshots", "run.picture", "run.metrics", "run.checkpoint")
 """Keys in which the jobs of the trials in one file may differ: none is changed by them."""
 MERIT = {"sigma": "smallest sigma", "free_energy": "largest free energy"}
 
@@ -149,7 +149,7 @@ class Series:
                 done = count - len(todo) + added
                 self.report.step(done, f"{done} of {count} trials")
 
-        with ranks.together():
+        with ranks.together(), stops("after the trials that are being run"):
             wish = self._run_group(group, todo, mine, show)
         wishes, everything = Wish(ranks.either(wish)), ranks.gather(mine if group.is_root else [])
         if not ranks.from_root(lambda: len(todo) - trials.collect(seed for part in everything for seed in part)):

@@ -13,7 +13,7 @@ from parallel_et.io.sealed import open_sealed, write_sealed
 from parallel_et.io.whole import hdf5_image
 from parallel_et.runs.checked import check_result
 
-GROUPS = ("params", "history", "snapshots", "truth")
+GROUPS = ("params", "history", "snapshots", "truth", "data")
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Result:
     history : name -> one value an iteration
     snapshots : name -> (k, ...), among them ``iteration`` (k,)
     truth : name -> the value behind the data, where a generator knows it
+    data : with ``data.centre``, ``mean`` (D,), which was subtracted from all points
     about : job, seed, data fingerprint, sizes, versions, times
     """
 
@@ -33,6 +34,7 @@ class Result:
     history: dict[str, np.ndarray]
     snapshots: dict[str, np.ndarray] = field(default_factory=dict)
     truth: dict[str, np.ndarray] = field(default_factory=dict)
+    data: dict[str, np.ndarray] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -3,6 +3,7 @@
 import platform
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from parallel_et.core.plan import Plan
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
 from parallel_et.data import generators
-from parallel_et.data.base import Source
+from parallel_et.data.base import Centred, Source
 from parallel_et.data.files import FileRows
 from parallel_et.data.stream import rows_of
 from parallel_et.errors import UserError
@@ -113,16 +114,28 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
     ranks.load_kernels()
     model, scheme, size = size_up(job, source)
     check_memory(demand_of(job, source, (model, scheme, size), ranks.size), ranks)
-    with ranks.together():
-        shard = Shard.of(source.points, size, ranks.rank, ranks.size)
-        rows = rows_of(source, shard, job.data.memory, job.run.threads)
-        found = survey(rows, shard, source)
-    summary = summarise(found, shard, source.dims, ranks)
+    shard, mean = Shard.of(source.points, size, ranks.rank, ranks.size), None
+    rows, found, summary, columns = open_rows(job, source, shard, ranks)
+    if job.data.centre:
+        del rows  # room for the others
+        mean = columns.mean
+        rows, _, summary, _ = open_rows(job, Centred(source, mean), shard, ranks)
     model.check(summary)
     plan = Plan(job.anneal, model, scheme.most, source.points)
     team, kept = Team(job.run.threads), scheme.keep(len(shard))
-    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept)
+    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept, mean)
     return problem, initial(job, problem, ranks), fingerprint(found, ranks)
+
+
+def open_rows(job: Job, source: Source, shard: Shard, ranks: Ranks) -> tuple[Rows, "Survey", Summary, "Columns"]:
+    """The rows of this rank, and what is found in them and in those of all; all ranks call this together."""
+    with ranks.together():
+        rows = rows_of(source, shard, job.data.memory, job.run.threads)
+        found = survey(rows, shard, source)
+        first = np.asarray(source.read(0, 1)[0, : source.dims], np.float64)
+    largest = ranks.max(found.largest)
+    columns = look_at_columns(rows, shard, first, largest, ranks)
+    return rows, found, summarise(found, shard, largest, columns, ranks), columns
 
 
 def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
@@ -189,9 +202,39 @@ def largest_of(Y: np.ndarray, first: int, name: str) -> float:
     return most
 
 
-def summarise(found: Survey, shard: Shard, dims: int, ranks: Ranks) -> Summary:
-    """Magnitudes of all points, the same on any number of ranks."""
-    largest = ranks.max(found.largest)
+class Columns(NamedTuple):
+    """Of each dimension its mean over all points, (D,), and whether all have the same value; and the spread of all."""
+
+    mean: np.ndarray
+    same: np.ndarray
+    spread: float
+
+
+def look_at_columns(rows: Rows, shard: Shard, first: np.ndarray, largest: float, ranks: Ranks) -> Columns:
+    """What the dimensions are like, the same on any number of ranks; all ranks call this together.
+
+    All is summed up as the distance from the ``first`` point (D,): what all points share takes no digits from the rest.
+    """
+    dims = len(first)
+    bounds = {"sum": 2 * largest, "squares": dims * 4 * largest**2}
+    total, differ = ExactSum({"sum": (dims,), "squares": ()}), np.zeros(dims, np.int64)
+    total.reset(bounds, shard.points, shard.block)
+    with ranks.together():
+        for block in shard.blocks():
+            gap = rows[block][:, :dims] - first
+            total.add("sum", gap.sum(0))
+            total.add("squares", (gap * gap).sum())
+            differ += (gap != 0).sum(0)
+    sums = total.everywhere(ranks)
+    ranks.sum(differ)
+    gap = sums["sum"] / shard.points
+    square = float(sums["squares"]) / (shard.points * dims) - float((gap * gap).mean())
+    return Columns(first + gap, differ == 0, float(np.sqrt(max(0.0, square))))
+
+
+def summarise(found: Survey, shard: Shard, largest: float, columns: Columns, ranks: Ranks) -> Summary:
+    """What all points are like, the same on any number of ranks; all ranks call this together."""
+    dims = len(columns.mean)
     bounds = {"sum": dims * largest, "squares": dims * largest**2, "negative": float(dims)}
     total = ExactSum(dict.fromkeys(bounds, ()))
     total.reset(bounds, shard.points, shard.block)
@@ -201,7 +244,10 @@ def summarise(found: Survey, shard: Shard, dims: int, ranks: Ranks) -> Summary:
     everything = total.everywhere(ranks)
     count = shard.points * dims
     mean, square, negative = (float(everything[name]) / count for name in bounds)
-    return Summary(shard.points, dims, largest, mean, float(np.sqrt(square)), negative)
+    offset, zero = float(np.sqrt((columns.mean**2).mean())), columns.mean == 0
+    constant, empty = int((columns.same & ~zero).sum()), int((columns.same & zero).sum())
+    rms, spread = float(np.sqrt(square)), columns.spread
+    return Summary(shard.points, dims, largest, mean, rms, negative, spread, offset, constant, empty)
 
 
 def fingerprint(found: Survey, ranks: Ranks) -> str:

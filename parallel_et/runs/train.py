@@ -19,6 +19,7 @@ from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import HARMLESS, Job, read_job
 from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.notes import notes
 from parallel_et.runs.recovery import recovery
 from parallel_et.runs.setup import demand_of
 from parallel_et.runs.training import Teller, Training, begin
@@ -64,8 +65,8 @@ def train_job(ranks: Ranks, options: TrainOptions, draw: Draw) -> int:
     problem, source = training.problem, training.source
     if options.dry_run:
         report.say(f"{describe(problem, ranks)}\n{job.toml()}\n{expected_work(problem, job, source, ranks)}")
-        summary = problem.summary
-        report.say(f"the values of the data have mean {summary.mean:.3g} and root mean square {summary.rms:.3g}")
+        for line in (expected_start(training), *notes(problem, training.at.params, job.model.name)):
+            report.say(line)
         report.say(streaming(problem, job, ranks) or "a rank keeps all its rows in memory")
         report.say(f"the run would go to {directory.path}")
         return 0
@@ -83,9 +84,9 @@ def train_job(ranks: Ranks, options: TrainOptions, draw: Draw) -> int:
         report.say(describe(problem, ranks))
         if (note := streaming(problem, job, ranks)) is not None:
             report.say(note)
-        if problem.summary.negative > 0.5 and problem.model.params["W"].low == 0:
-            share = f"{problem.summary.negative:.0%}"
-            report.say(f"warning: {share} of the data is negative, the fields of {job.model.name} cannot be")
+        if training.at.iteration == 0:
+            for line in notes(problem, training.at.params, job.model.name):
+                report.say(line)
         report.begin(job.anneal.iterations, training.at.iteration, source.points)
         keeper.begin()
         report.log_to(directory.note)
@@ -138,6 +139,16 @@ def streaming(problem: Problem, job: Job, ranks: Ranks) -> str | None:
     return (
         f"a rank's rows, {readable(most)}, are more than data.memory = {memory}: "
         f"they are read again in every pass{least}"
+    )
+
+
+def expected_start(training: Training) -> str:
+    """What the data are like, and with which numbers the run begins."""
+    data, params = training.problem.summary, training.at.params
+    begins = ", ".join(f"{name} {float(value):.3g}" for name, value in params.items() if value.ndim == 0)
+    return (
+        f"the values of the data have mean {data.mean:.3g}, root mean square {data.rms:.3g} and spread "
+        f"{data.spread:.3g}" + (f"; it begins with {begins}" if begins else "")
     )
 
 

@@ -169,7 +169,8 @@ class Training:
         """What has been learned so far: the parameters on every rank, the history on the root."""
         about = {**self.about, "iteration": self.at.iteration, "calm": self.at.calm, "end": now()}
         snapshots = {name: np.array(values) for name, values in self.history.snapshots.items()}
-        return Result(dict(self.at.params), self.history.arrays(), snapshots, self.truth, about)
+        data = {} if self.problem.mean is None else {"mean": self.problem.mean}
+        return Result(dict(self.at.params), self.history.arrays(), snapshots, self.truth, data, about)
 
 
 def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:

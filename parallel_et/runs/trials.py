@@ -14,7 +14,7 @@ from parallel_et.core.limits import LARGEST, Limits, brief, check_arrays, limits
 from parallel_et.errors import UserError
 from parallel_et.io.lock import Lock
 from parallel_et.io.sealed import open_sealed, write_sealed
-from parallel_et.io.whole import hdf5_image
+from parallel_et.io.whole import hdf5_image, why_no_place
 from parallel_et.runs.checked import job_of
 from parallel_et.runs.job import UntrustedError
 from parallel_et.runs.result import read_arrays
@@ -188,7 +188,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path}: expected a place to write to, found {error.strerror}") from None
+        raise UserError(f"{path}: expected a place to write to, found {why_no_place(path, error)}") from None
 
 
 def read_trials(path: Path) -> tuple[dict[str, Any], list[Trial]]:

@@ -7,6 +7,9 @@ from launch import call
 from PIL import Image
 from scipy.io import wavfile
 
+from parallel_et.models import MODELS
+from parallel_et.runs.job import JOBS
+
 JOB = """
 [model]
 name = "linca"
@@ -17,6 +20,8 @@ source = "d.h5:/rows"
 candidates = 3
 gamma = 2
 """
+NAMES = " or ".join(MODELS.names())
+PROC = "/proc, where nothing can be made"
 USAGE = [
     ("bench", "W9", "expected W1, W2, W3, W4, L1, F2, M2, M3, M4, V2, V3, T2, T3, found W9"),
     ("bench", "--seconds -1", "--seconds: expected a number above 0, found -1.0"),
@@ -101,7 +106,7 @@ TABLE = [
     (
         "infer",
         "runs/linca new.npy --output no/where.h5 --quiet",
-        "no/where.h5.lock: expected a place to write to, found No such file or directory",
+        "no/where.h5: expected a place to write to, found no folder no",
     ),
     ("patches", "nowhere --all", "nowhere: expected a file, a folder or a pattern of files, found nothing there"),
     (
@@ -112,7 +117,7 @@ TABLE = [
     (
         "patches",
         "images --all --output no/out.h5",
-        "no/out.h5.lock: expected a place to write to, found No such file or directory",
+        "no/out.h5: expected a place to write to, found no folder no",
     ),
     (
         "patches",
@@ -138,6 +143,37 @@ TABLE = [
     ("sounds", "in --scale 1e39", "in/a.wav: expected finite numbers of single precision, found others"),
     ("sounds", "in --channel 2", "in/a.wav: expected a channel 2, found 1"),
     ("train", "missing.toml", "missing.toml: expected a job file, found nothing there"),
+    (
+        "train",
+        "jobs/demmo.toml",
+        f"jobs/demmo.toml: expected a job file, found nothing there, but there is {JOBS / 'demo.toml'}",
+    ),
+    *(
+        ("train", f"job.toml --set model.name={name}", f'job.toml: model.name: expected {NAMES}, found "{name}"{near}')
+        for name, near in (("lincaa", ", did you mean linca?"), ("MCA", ", did you mean mca?"), ("x", ""))
+    ),
+    (
+        "train",
+        "job.toml --set data.source=bar",
+        'job.toml: data.source: expected "bars", "model", "file.npy" or "file.h5:/dataset", found "bar", did you mean '
+        "bars?",
+    ),
+    *(
+        (command, args, "d.h5: expected a dataset of it, as in d.h5:/W, found none named; it has /W, /rows")
+        for command, args in (("train", "job.toml --set data.source=d.h5"), ("infer", "runs/linca d.h5 --quiet"))
+    ),
+    *(
+        (command, f"{args} --output /proc/x", f"/proc/x: expected a {what} to write to, found {PROC}")
+        for command, args, what in (
+            ("train", "job.toml --quiet", "directory"),
+            ("trials", "job.toml", "place"),
+            ("infer", "runs/linca new.npy --quiet", "place"),
+            ("generate", "runs/linca --points 5 --quiet", "place"),
+            ("patches", "images --all --size 5 --quiet", "place"),
+            ("report", "runs/demo --quiet", "folder"),
+            ("reproduce", "et-2010", "folder"),
+        )
+    ),
     ("train", "broken.toml", "broken.toml: expected TOML, found a mistake..."),
     ("train", "job.toml --set data.source=no.h5:/rows", "no.h5: expected an HDF5 file, found nothing there"),
     ("train", "job.toml --set data.source=d.h5:/row", "d.h5: expected a dataset /row, found /rows, …"),

@@ -144,7 +144,7 @@ def test_the_commands_are_listed_and_help_shows_an_example():
         assert helped.stdout.count("example:\n  ") == 1
     wrong = launch(None, "-m", "parallel_et", "trian")
     assert wrong.returncode == 2
-    assert wrong.stderr == f"parallel-et: expected {' or '.join(COMMANDS)}, found trian\n"
+    assert wrong.stderr == f"parallel-et: expected {' or '.join(COMMANDS)}, found trian, did you mean train?\n"
 
 
 def test_a_terminal_gets_a_bar_and_the_log_its_lines(tmp_path):

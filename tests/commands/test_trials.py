@@ -304,7 +304,7 @@ def test_one_group_that_fails_ends_all(place, after):
     (place / "go").touch()
     _, code, said = ended(process, place)
     assert code == 2, said
-    assert "expected a place to write to, found No such file or directory" in said
+    assert "expected a place to write to, found " in said
 
 
 def test_trials_that_vanish_are_told_at_the_end_and_run_again(place, undisturbed):

@@ -1,3 +1,5 @@
+import os
+
 import h5py
 import numpy as np
 import pytest
@@ -99,3 +101,16 @@ def test_a_value_that_is_not_finite_is_named_in_any_precision():
         rows[2, 1] = np.inf
         with pytest.raises(UserError, match=r"data: row 12: expected numbers below 1e\+100, found inf in column 1"):
             largest_of(rows, 10, "data")
+
+
+@pytest.mark.parametrize("place", ["d.npy", "d.h5:/plain", "d.h5:/chunked"])
+def test_a_file_that_vanishes_while_it_is_read_is_not_called_damaged(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("d.npy", np.ones((40, 6)))
+    with h5py.File("d.h5", "w") as file:
+        file["plain"] = np.ones((40, 6))
+        file.create_dataset("chunked", data=np.ones((40, 6)), chunks=(8, 6))
+    rows, read, path = FileRows(place), FileRows._read, place.partition(":")[0]
+    monkeypatch.setattr(FileRows, "_read", lambda *args: os.unlink(path) or read(*args))  # between a look and the next
+    with pytest.raises(UserError, match=f"^{path}: expected the file that the run began with, found nothing there$"):
+        rows.read(3, 15)

@@ -5,6 +5,7 @@ import zlib
 
 import h5py
 import numpy as np
+import tifffile
 from PIL import Image
 from scipy.io import savemat
 from spoil import spoil
@@ -35,6 +36,9 @@ def prepare(folder):
     Image.fromarray(COLOURS).save(folder / "seed-jpeg.tif", compression="jpeg")
     pages = [Image.fromarray(page.astype(np.float32)) for page in STACK]
     pages[0].save(folder / "seed-pages.tif", save_all=True, append_images=pages[1:])
+    deep = 257 * COLOURS.astype(np.uint16)
+    tifffile.imwrite(folder / "seed-deep.tif", deep, photometric="rgb")
+    tifffile.imwrite(folder / "seed-deep-packed.tif", deep, photometric="rgb", compression="zlib", predictor=True)
     for number, values in enumerate((BYTES, COLOURS, STACK, np.asfortranarray(STACK))):
         np.save(folder / f"seed-{number}.npy", values)
     savemat(folder / "seed-stack.mat", {"IMAGES": STACK.transpose(1, 2, 0)})

@@ -1,6 +1,7 @@
 """Damaged recordings on their way to segments."""
 
 import numpy as np
+import soundfile
 from scipy.io import wavfile
 from spoil import spoil
 
@@ -18,6 +19,8 @@ def prepare(folder):
     for name, samples in kinds.items():
         wavfile.write(folder / f"seed-{name}.wav", 8000, samples)
         np.save(folder / f"seed-{name}.npy", samples)
+    for ending in ("flac", "ogg"):
+        soundfile.write(folder / f"seed-packed.{ending}", kinds["words"], 8000)
 
 
 def case(rng, folder):

@@ -241,7 +241,7 @@ def test_a_full_disk_is_a_plain_error_of_the_rank_that_met_it(path, way):
 @pytest.mark.mpi
 def test_a_place_that_is_not_there_is_the_users_mistake(path):
     for way in (None, "direct", "virtual"):
-        with pytest.raises(UserError, match="expected a place to write to, found No such file or directory"):
+        with pytest.raises(UserError, match="expected a place to write to, found no folder"):
             open_output(path / "no" / "out.h5", tables(), Ranks(), way=way)
 
 

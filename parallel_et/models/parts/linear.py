@@ -56,7 +56,6 @@ class Seen:
 class LinearModel(Model):
     """Mean W s, Gaussian noise: |y - W s|^2 = |y|^2 - 2 s^T W^T y + s^T G s, nothing in D but products with fields."""
 
-    learns = ("W",)
     prior: Bernoulli
     noise: Gauss
     params = {"W": W, "sigma": SIGMA, "pi": PI}

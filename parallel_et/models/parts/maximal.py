@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, Summary, Totals
+from parallel_et.core.options import number_of
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
 from parallel_et.kernels import maximal, truncated
@@ -46,7 +47,6 @@ class Seen:
 class MaximalModel(Model):
     """Non-negative fields of which the largest counts; the joint has the true maximum, the M-step a soft one."""
 
-    learns = ("W",)
     prior: Bernoulli
     noise: Gauss
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI}
@@ -58,7 +58,7 @@ class MaximalModel(Model):
 
     def start(self, name: str, summary: Summary) -> tuple[float, float]:
         # as bright as the sum of the active causes would be: fields do not add up here
-        active = max(1.0, min(2.0, self.H * self.options.pi))
+        active = max(1.0, min(2.0, self.H * number_of(self, "pi", summary)))
         mean = active * max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
 

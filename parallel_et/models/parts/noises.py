@@ -4,10 +4,10 @@ import numpy as np
 from scipy.special import gammaln, xlog1py, xlogy
 
 from parallel_et.core.contract import Param, Params, Summary
+from parallel_et.core.terms import Rule
 
 SMALLEST = 1e-50
 """Least standard deviation of the noise."""
-SIGMA = Param("", "standard deviation of the noise, or where it begins", 1.0, SMALLEST, 1e50)
 
 
 class Gauss:
@@ -55,3 +55,15 @@ class Binary:
 def sigma_floor(summary: Summary) -> float:
     """Below this the squared errors are rounding errors of |y|^2, or 1 / sigma^2 is no number."""
     return max(SMALLEST, 1e-6 * np.sqrt(summary.dims) * summary.largest or 1e-6)
+
+
+SIGMA = Param(
+    "",
+    "standard deviation of the noise, or where it begins",
+    Rule(
+        lambda causes, summary: max(summary.spread, sigma_floor(summary)),
+        "the spread of the data: the root mean square of what is left when each dimension has its mean subtracted",
+    ),
+    SMALLEST,
+    1e50,
+)

@@ -5,10 +5,18 @@ from scipy.special import bdtr
 
 from parallel_et.core.contract import Knobs, Param, Params
 from parallel_et.core.states import listed
+from parallel_et.core.terms import Rule
 
 EDGE = 1e-9
 """A probability that is learned stays so far from 0 and 1."""
-PI = Param("", "probability that a cause is active, or where it begins", 0.1, EDGE, 1 - EDGE, each=True)
+PI = Param(
+    "",
+    "probability that a cause is active, or where it begins",
+    Rule(lambda causes, summary: min(0.25, 2 / causes), "two causes a point, 2 / H, but 0.25 at most"),
+    EDGE,
+    1 - EDGE,
+    each=True,
+)
 
 
 class Bernoulli:

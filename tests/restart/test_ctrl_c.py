@@ -1,0 +1,132 @@
+"""Ctrl-C, typed in a terminal in which mpirun runs, is a wish to stop well; typed again, to stop at once."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from launch import PATIENCE, call, paused, ranks_of, wait_for
+from restarts import ENDLESS, number
+from terminal import Terminal
+
+from parallel_et.control import listening
+
+SMALL = """
+[model]
+name = "linca"
+causes = 4
+sigma = 1.0
+[data]
+source = "rows.npy"
+[inference]
+candidates = 3
+gamma = 2
+[anneal]
+iterations = 3
+"""
+MANY = ("--set", "run.checkpoint.every=7", "--allow", "run.checkpoint")
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_the_first_stops_after_the_iteration_with_a_checkpoint_and_the_run_goes_on(place, ends_the_same, ranks):
+    pause = paused(place, "runs.training", "History.add")  # of the root, in an iteration
+    terminal = Terminal(ranks, "train", "job.toml", *MANY, cwd=place, **pause)
+    wait_for((place / "here").exists, terminal.process)
+    terminal.type()
+    wait_for(lambda: "Ctrl-C" in terminal.said, terminal.process)
+    (place / "go").touch()
+    assert terminal.wait() == 75, terminal.said
+    assert "\nCtrl-C: stops after this iteration, with a checkpoint; once more ends it at once\n" in terminal.said
+    assert "stopped by a signal after 1 iterations; the same command goes on\n" in terminal.said
+    assert terminal.said.count("Ctrl-C: stops") == 1  # only the root speaks
+    assert "Traceback" not in terminal.said
+    assert number(place) == 1
+    assert not (place / "runs/job/lock").exists()
+    ends_the_same(place, call("train", "job.toml", *MANY, cwd=place))
+
+
+def test_the_second_ends_it_at_once(place):
+    pause = paused(place, "runs.training", "History.add")
+    terminal = Terminal(2, "train", "job.toml", *ENDLESS, cwd=place, **pause)
+    wait_for((place / "here").exists, terminal.process)
+    terminal.type()
+    wait_for(lambda: "Ctrl-C" in terminal.said, terminal.process)
+    time.sleep(1.5)  # within a second it would count as the same
+    assert terminal.process.poll() is None
+    terminal.type()  # no iteration ends any more
+    assert terminal.wait() != 75, terminal.said  # mpirun has an exit code of its own here, at times 0
+    deadline = time.monotonic() + PATIENCE
+    while ranks_of(place) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not ranks_of(place)
+    assert number(place) == 0
+    assert not (place / "runs/job/result.h5").exists()
+
+
+@pytest.fixture(scope="module")
+def things(tmp_path_factory):
+    """A run, rows and pictures."""
+    place = tmp_path_factory.mktemp("things")
+    rng = np.random.default_rng(1)
+    np.save(place / "rows.npy", rng.normal(size=(4000, 9)))
+    np.save(place / "picture.npy", rng.normal(size=(90, 90)))
+    (place / "small.toml").write_text(SMALL)
+    done = call("train", "small.toml", "--quiet", cwd=place)
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+@pytest.mark.parametrize(
+    "name, args, module, method, answer, end",
+    [
+        ("infer", "runs/small rows.npy", "io.output", "Output.write", "as soon as what it is at is written", "points"),
+        (
+            "patches",
+            "picture.npy --size 5 --count 9000",
+            "io.output",
+            "Output.write",
+            "as soon as what it is at is written",
+            "of 9000 patches",
+        ),
+        (
+            "trials",
+            "small.toml --count 9",
+            "runs.trials",
+            "Trials.add",
+            "after the trials that are being run",
+            "of 9 trials",
+        ),
+        (
+            "reproduce",
+            "et-2010 --only nmf-bars-noisy --trials 9",
+            "runs.trials",
+            "Trials.add",
+            "after the trials that are being run",
+            "of 9 trials",
+        ),
+    ],
+)
+def test_the_other_commands_stop_well_too(things, tmp_path, name, args, module, method, answer, end):
+    (tmp_path / "runs").mkdir()
+    for path in ("rows.npy", "picture.npy", "small.toml", "runs/small"):
+        (tmp_path / path).symlink_to(things / path)
+    terminal = Terminal(2, name, *args.split(), cwd=tmp_path, **paused(tmp_path, module, method))
+    wait_for((tmp_path / "here").exists, terminal.process)
+    terminal.type()
+    wait_for(lambda: f"\nCtrl-C: stops {answer}; once more ends it at once\n" in terminal.said, terminal.process)
+    (tmp_path / "go").touch()
+    assert terminal.wait() == 75, terminal.said
+    assert "stopped by a signal" in terminal.said
+    assert f"{end}; the same command goes on" in terminal.said
+
+
+def test_it_is_not_heard_where_it_is_ignored_as_in_the_background_of_a_script():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    listening.listen()
+    for which in (signal.SIGINT, signal.SIGUSR1):
+        os.kill(os.getpid(), which)
+    deadline = time.monotonic() + PATIENCE
+    while not listening.heard() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert listening.heard() == "SIGUSR1"
