@@ -10,7 +10,7 @@ import numpy as np
 from parallel_et.control.process import held_bytes, readable, usable_bytes
 from parallel_et.core.contract import Model, Params, Scheme, Summary
 from parallel_et.core.limits import Limits, check_array
-from parallel_et.core.options import FileInit, RowsInit, start_of
+from parallel_et.core.options import FileInit, MomentsInit, RowsInit, start_of
 from parallel_et.core.plan import Plan
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
@@ -30,6 +30,7 @@ from parallel_et.parallel.team import Team
 from parallel_et.runs.demand import Demand, count_statistics, demand
 from parallel_et.runs.first_rows import chosen_rows
 from parallel_et.runs.job import Job
+from parallel_et.runs.skewed import skewed_fields
 
 LARGEST = 1e100
 
@@ -147,6 +148,8 @@ def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
             params[name] = model.from_rows(name, chosen_rows(problem, ranks, name, init.rows))
         elif name not in params:
             params[name] = start_of(model, name, problem.summary, stream(job.run.seed, "init", index))
+            if isinstance(init, MomentsInit):
+                params[name] = skewed_fields(problem, ranks, name, params[name])
     ordered = {name: params[name] for name in model.params}
     return ranks.share({**model.constrain(ordered), **problem.scheme.initial()})
 
