@@ -1,6 +1,7 @@
 """From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -142,6 +143,7 @@ def open_rows(job: Job, source: Source, shard: Shard, ranks: Ranks) -> tuple[Row
 def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
     """The parameters to begin with; all ranks call this together."""
     model, params = problem.model, ranks.from_root(lambda: given_arrays(job, problem.model))
+    beside: Mapping[str, float] = {}
     for index, name in enumerate(model.params):
         init = getattr(job.model.init, name)
         if isinstance(init, RowsInit):
@@ -149,7 +151,11 @@ def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
         elif name not in params:
             params[name] = start_of(model, name, problem.summary, stream(job.run.seed, "init", index))
             if isinstance(init, MomentsInit):
-                params[name] = skewed_fields(problem, ranks, name, params[name])
+                params[name], probability = skewed_fields(problem, ranks, name, params[name])
+                beside = {} if probability is None else model.beside_moments(probability, problem.summary)
+    for name, value in beside.items():
+        if getattr(job.model, name, None) is None and getattr(job.model.init, name) is None:
+            params[name] = np.full(model.shape(name), value)
     ordered = {name: params[name] for name in model.params}
     return ranks.share({**model.constrain(ordered), **problem.scheme.initial()})
 

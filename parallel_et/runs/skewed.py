@@ -35,9 +35,10 @@ class White(NamedTuple):
     back: np.ndarray
 
 
-def skewed_fields(problem: Problem, ranks: Ranks, name: str, rest: np.ndarray) -> np.ndarray:
-    """The fields of independent causes that add up, (D, H); all ranks call this together.
+def skewed_fields(problem: Problem, ranks: Ranks, name: str, rest: np.ndarray) -> tuple[np.ndarray, float | None]:
+    """The fields of independent causes that add up, (D, H), and the probability of one, if any is found.
 
+    All ranks call this together.
     The third cumulant of y = W s + noise is sum_h c_h W_h x W_h x W_h, with c_h > 0 for causes that are rarely active,
     whatever the noise, if that is symmetric. Its terms are found by power iteration u <- <(u z)^2 z> on the whitened
     data z, from points of these on (Anandkumar et al. 2014); what is found is subtracted, and all are refined together.
@@ -175,8 +176,8 @@ def weights_of(directions: np.ndarray, cube: np.ndarray) -> np.ndarray:
 
 def fields_of(
     directions: np.ndarray, weights: np.ndarray, white: White, rest: np.ndarray, one_active: bool
-) -> np.ndarray:
-    """The fields of the directions, at the length that causes of their skewness have.
+) -> tuple[np.ndarray, float | None]:
+    """The fields of the directions, at the length that causes of their skewness have, and their usual probability.
 
     A cause of probability p has the skewness g = (1 - 2 p) / sqrt(p (1 - p)) and the variance p (1 - p).
     """
@@ -184,7 +185,7 @@ def fields_of(
     fields = white.back @ (directions / np.sqrt(p * (1 - p))[:, None]).T
     if one_active:
         fields = white.mean[:, None] + (1 - p) * fields
-    return np.concatenate([fields, rest[:, fields.shape[1] :]], 1)
+    return np.concatenate([fields, rest[:, fields.shape[1] :]], 1), float(np.median(p)) if len(p) else None
 
 
 def unit(directions: np.ndarray) -> np.ndarray:
