@@ -155,10 +155,15 @@ def valued(states: np.ndarray, values: np.ndarray, atoms: int) -> np.ndarray:
 
 def listed(table: np.ndarray) -> np.ndarray:
     """Zeros and ones for all atoms, (n, atoms), as states (n, g); the atoms in rising order."""
-    sizes = table.astype(bool).sum(1)
-    states = np.full((len(table), max(1, int(sizes.max(initial=0)))), -1, np.int32)
-    row, atom = np.nonzero(table)
-    states[row, np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)] = atom
+    state, atom = np.nonzero(table)
+    return in_lists(state, atom, len(table))
+
+
+def in_lists(state: np.ndarray, atom: np.ndarray, count: int) -> np.ndarray:
+    """Pairs of the number of a state, in rising order, and an atom that is active in it, (m,), as states (count, g)."""
+    sizes = np.bincount(state, minlength=count)
+    states = np.full((count, max(1, int(sizes.max(initial=0)))), -1, np.int32)
+    states[state, np.arange(len(state)) - np.repeat(np.cumsum(sizes) - sizes, sizes)] = atom
     return states
 
 

@@ -53,7 +53,7 @@ def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 part: Callable[..., Any] = numba.njit(forceinline=True, **OPTIONS)
-"""The decorator of what several kernels share; it is compiled into each of them."""
+"""The decorator of what several kernels share; it is compiled into each of them, as kernels cannot call each other."""
 
 NEGLIGIBLE = 1e-20
 """A state whose weight is below this adds nothing to any statistic that double precision could show."""

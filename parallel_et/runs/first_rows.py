@@ -5,7 +5,6 @@ import numpy as np
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
 from parallel_et.errors import UserError
-from parallel_et.kernels import mixture
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.sums import scale_for
@@ -40,6 +39,8 @@ def far_apart(problem: Problem, ranks: Ranks, count: int, rng: np.random.Generat
     of integers, and where in it a random one lies, is the same on any number of ranks. Costs a pass over all points for
     each that is drawn.
     """
+    from parallel_et.kernels import mixture  # its kernels are for those who need them
+
     shard = problem.shard
     chosen, gaps = fetch(problem, ranks, rng.integers(shard.points, size=1)), np.full(len(shard), np.inf)
     while len(chosen) < count:

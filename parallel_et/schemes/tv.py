@@ -250,7 +250,9 @@ class TruncatedVariational(Scheme):
         out, g = self._room(at, number), min(drawn.shape[2], at.states.shape[2])
         out[:] = -1
         out[:, :, :g] = drawn[:, :, :g]
-        out[(drawn[:, :, self.most :] >= 0).any(2), 0] = VACANT
+        many = (drawn[:, :, self.most :] >= 0).any(2)
+        out[many] = -1
+        out[many, 0] = VACANT
         return out
 
     def _room(self, at: Search, number: int) -> np.ndarray:

@@ -239,6 +239,21 @@ def test_marginals_are_drawn_with_the_right_probabilities():
     np.testing.assert_allclose(found, 0.9 * np.array([0.8, 0.5, 0.3, 0.2, 0.0]) + 0.1 * pi, atol=0.015)
 
 
+@pytest.mark.parametrize("kind", ["prior", "marginals"])
+def test_states_of_the_prior_with_too_many_causes_are_none(kind):
+    keys = {"scheme": "tv", "states": 9, "gamma": 2, "propose": {kind: 20}}
+    problem, params, Y = case("linca", keys)
+    step = at_rest(problem.model, problem.scheme, {**params, "pi": np.array(0.6)})
+    kept = problem.scheme.keep(N)
+    for iteration in range(5):
+        step = step._replace(random=step.random._replace(iteration=iteration))
+        posterior, kept = problem.scheme.infer(step, Block(pad_rows(Y), D, 0), kept)
+        assert kept["states"].max() < H
+        assert (kept["states"][kept["states"][:, :, 0] != VACANT] >= -1).all()
+        assert all(len(s) <= 2 for n in range(N) for s in kept_of(kept["states"], n))
+        assert np.isfinite(posterior.evidence).all()
+
+
 def test_with_all_states_kept_it_is_exact():
     params = random_params("linca", D, H, seed=3)
     Y = random_data("linca", 70, params, seed=4)

@@ -10,7 +10,7 @@ from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, 
 from parallel_et.core.options import number_of
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
-from parallel_et.kernels import maximal, truncated
+from parallel_et.kernels import maximal
 from parallel_et.kernels.rows import aligned
 from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
 from parallel_et.models.parts.noises import SIGMA, Gauss
@@ -178,7 +178,7 @@ def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
         start, state, weight = posterior.q
         none = Sparse(np.zeros(len(start), np.int64), np.empty(0, np.int32), np.empty(0))
         each = np.arange(len(state), dtype=np.int32)
-        return *truncated.over_candidates(posterior.states, start, state, H), start, each, weight, *none
+        return *maximal.over_candidates(posterior.states, start, state, H), start, each, weight, *none
     return posterior.candidates, posterior.table.members, *posterior.q, *posterior.alone
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import bdtr
 
 from parallel_et.core.contract import Knobs, Param, Params
-from parallel_et.core.states import listed
+from parallel_et.core.states import in_lists
 from parallel_et.core.terms import Rule
 
 EDGE = 1e-9
@@ -44,11 +44,15 @@ class Bernoulli:
 
     def draw(self, params: Params, rng: np.random.Generator, count: int) -> np.ndarray:
         """States (count, g)."""
-        active = rng.random((count, self.H)) < params["pi"]
+        state, cause = np.divmod(successes(np.max(params["pi"]), count * self.H, rng), self.H)
+        if params["pi"].ndim:
+            some = rng.random(len(cause)) * np.max(params["pi"]) < params["pi"][cause]
+            state, cause = state[some], cause[some]
         if self.ways == 1:
-            return listed(active)
-        way = rng.integers(self.ways, size=active.shape)
-        return listed(np.hstack([active & (way == w) for w in range(self.ways)]))
+            return in_lists(state, cause, count)
+        atom = cause + self.H * rng.integers(self.ways, size=len(cause))
+        order = np.lexsort([atom, state])
+        return in_lists(state[order], atom[order], count)
 
     def share(self, params: Params, most: int) -> float:
         """p(|s| <= most), the share of the points that are expected to have so few active causes (ET eq. 23)."""
@@ -97,6 +101,17 @@ class Categorical:
         """New pi from ``active`` (H,), the sum of <s> over the points."""
         pi = np.maximum(active, EDGE * points)
         return pi / pi.sum()
+
+
+def successes(p: float, trials: int, rng: np.random.Generator) -> np.ndarray:
+    """Which of so many independent trials of one probability succeed, in rising order; costs no more than these."""
+    found, last = [np.empty(0, np.int64)], -1
+    while last < trials - 1:
+        steps = rng.geometric(p, int((trials - last) * p * 1.1) + 10)
+        found.append(last + np.cumsum(np.minimum(steps, trials)))
+        last = int(found[-1][-1])
+    every = np.concatenate(found)
+    return every[every < trials]
 
 
 def few(pi: np.ndarray, most: int, but_one: bool = False) -> np.ndarray:
