@@ -164,6 +164,13 @@ class Model(Learner):
         """A parameter that begins with points of the data, which come as its columns (D, H)."""
         return rows
 
+    def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
+        """Where parameters begin of which the job says nothing, if fields begin by moments of the data.
+
+        These also tell the ``probability`` of a cause. By default all begin as they do otherwise.
+        """
+        return {}
+
     def check(self, summary: Summary) -> None:
         """Refuse data that are none of the model's, by a UserError."""
 

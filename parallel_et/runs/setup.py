@@ -1,6 +1,7 @@
 """From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from parallel_et.control.process import held_bytes, readable, usable_bytes
 from parallel_et.core.batches import Batches
 from parallel_et.core.contract import Model, Params, Scheme, Summary
 from parallel_et.core.limits import Limits, check_array
-from parallel_et.core.options import FileInit, RowsInit, start_of
+from parallel_et.core.options import FileInit, MomentsInit, RowsInit, start_of
 from parallel_et.core.plan import Plan
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
@@ -31,6 +32,7 @@ from parallel_et.parallel.team import Team
 from parallel_et.runs.demand import Demand, count_statistics, demand
 from parallel_et.runs.first_rows import chosen_rows
 from parallel_et.runs.job import Job
+from parallel_et.runs.skewed import skewed_fields
 
 LARGEST = 1e100
 
@@ -148,12 +150,19 @@ def open_rows(job: Job, source: Source, shard: Shard, ranks: Ranks) -> tuple[Row
 def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
     """The parameters to begin with; all ranks call this together."""
     model, params = problem.model, ranks.from_root(lambda: given_arrays(job, problem.model))
+    beside: Mapping[str, float] = {}
     for index, name in enumerate(model.params):
         init = getattr(job.model.init, name)
         if isinstance(init, RowsInit):
             params[name] = model.from_rows(name, chosen_rows(problem, ranks, name, init.rows))
         elif name not in params:
             params[name] = start_of(model, name, problem.summary, stream(job.run.seed, "init", index))
+            if isinstance(init, MomentsInit):
+                params[name], probability = skewed_fields(problem, ranks, name, params[name])
+                beside = {} if probability is None else model.beside_moments(probability, problem.summary)
+    for name, value in beside.items():
+        if getattr(job.model, name, None) is None and getattr(job.model.init, name) is None:
+            params[name] = np.full(model.shape(name), value)
     ordered = {name: params[name] for name in model.params}
     return ranks.share({**model.constrain(ordered), **problem.scheme.initial()})
 
