@@ -9,7 +9,7 @@ from pydantic import Field
 from parallel_et.core.contract import UNUSED, Knobs, Model, Params, Sum, Summary, Totals
 from parallel_et.core.states import best
 from parallel_et.kernels import counts
-from parallel_et.models.parts.fields import W, bounds_of_counts, overshoot, sums_by_atom
+from parallel_et.models.parts.fields import W, overshoot, rows_of, sums_by_atom
 from parallel_et.models.parts.linear import LinearModel, Ready, Seen
 from parallel_et.models.parts.noises import NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.solve import solve_fields
@@ -124,6 +124,13 @@ class NMFOfCounts(NMF):
 def errors(WT: np.ndarray, ys: np.ndarray, ss: np.ndarray) -> np.ndarray:
     """Sum of <|y - W s|^2> of each dimension, but for that of y alone; (D,)."""
     return (WT * (ss @ WT - 2 * ys)).sum(0)
+
+
+def bounds_of_counts(Y: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """The same for Poisson noise, up to what is y's alone, of points Y (n, width) and fields (D, H); (n, H)."""
+    fields, scores = np.maximum(W, counts.LEAST), np.empty((len(Y), W.shape[1]))
+    counts.overshoot(Y, rows_of({"W": fields}), rows_of({"W": np.log(fields)}), scores)
+    return scores
 
 
 MODEL = NMF

@@ -8,7 +8,7 @@ from scipy.special import gammaln, xlogy
 
 from parallel_et.kernels.counts import log_factorials
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.parts.fields import bounds_of_counts
+from parallel_et.models.nmf import bounds_of_counts
 
 RNG = np.random.default_rng(3)
 TABLES = {
