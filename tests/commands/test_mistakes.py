@@ -155,7 +155,8 @@ TABLE = [
     (
         "train",
         "job.toml --set data.source=bar",
-        'job.toml: data.source: expected "bars", "clusters", "model", "planted", "file.npy" or "file.h5:/dataset", found "bar", did you mean '
+        'job.toml: data.source: expected "bars", "clusters", "model", "planted", "file.npy" or '
+        '"file.h5:/dataset", found "bar", did you mean '
         "bars?",
     ),
     *(
