@@ -37,8 +37,9 @@ class Planted(Drawn):
     Options = PlantedOptions
 
     def __init__(self, options: PlantedOptions, seed: int, job: Any) -> None:
-        if set(job.Model.params) != {"W", "sigma", "pi"}:
-            expected, found = "a model with W, sigma and pi alone", ", ".join(job.Model.params)
+        params = job.Model(job.model, options.dims).params
+        if set(params) != {"W", "sigma", "pi"}:
+            expected, found = "a model with W, sigma and pi alone", ", ".join(params)
             raise UserError(f'data.source: "planted": expected {expected}, found {found}')
         seed = seed if options.seed is None else options.seed
         model = job.Model(keys_of(job.Model)(name=job.model.name, causes=job.model.causes), options.dims)
@@ -46,8 +47,8 @@ class Planted(Drawn):
         W = rng.standard_normal(model.shape("W"))
         if options.fields == "sparse":
             W = np.abs(W) * (rng.random(W.shape) < DENSITY)
-        params = {"W": W, "sigma": np.array(options.sigma), "pi": np.array(options.pi)}
-        super().__init__(model, params, options.points, seed)
+        truth = {"W": W, "sigma": np.array(options.sigma), "pi": np.array(options.pi)}
+        super().__init__(model, truth, options.points, seed)
 
 
 SOURCE = Planted

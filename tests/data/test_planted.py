@@ -33,7 +33,8 @@ def test_another_seed_plants_other_fields():
     assert source_of(3, fields="gauss").truth()["W"].min() < 0
 
 
-def test_models_of_other_parameters_are_refused_in_one_line():
-    job = {"model": {"name": "gmm", "causes": 2}, "data": DATA, "inference": {"scheme": "exact"}}
+@pytest.mark.parametrize("model", [{"name": "gmm"}, {"name": "nmf", "noise": "poisson"}], ids=["gmm", "poisson"])
+def test_models_of_other_parameters_are_refused_in_one_line(model):
+    job = {"model": {**model, "causes": 2}, "data": DATA, "inference": {"scheme": "exact"}}
     with pytest.raises(UserError, match=r'^data.source: "planted": expected a model with W, sigma and pi alone, found'):
         open_source(check_job(job))

@@ -100,6 +100,15 @@ def test_planted_fields_are_found(name, fields):
     assert float(found.params["sigma"]) == pytest.approx(0.1, abs=0.01)
 
 
+@pytest.mark.parametrize("name", ["nmf", "mca"])
+def test_a_model_without_sigma_begins_with_pi_alone(name):
+    Y = np.random.default_rng(1).poisson(3.0 * points_of(table("nmf", 4, 2000, 8))[0].clip(0)).astype(float)
+    job = {**table(name, 4, 1, 8, noise="poisson"), "data": {"source": "array:given"}}
+    _, params = problem_of(job, Y)
+    assert set(params) == {"W", "pi"}
+    assert float(params["pi"]) == pytest.approx(0.2, abs=0.1)
+
+
 def test_each_field_is_beside_another_one():
     planted, learned = np.eye(3), np.array([[1.0, 1.0, 0.0], [0.1, 0.0, 1.0], [0.0, 0.0, 0.0]])
     np.testing.assert_allclose(cosines(planted, 5 * learned), [1 / np.hypot(1, 0), 1.0, 0.0], atol=0.01)

@@ -8,5 +8,6 @@ SURE = 0.25
 
 
 def sure_start(model: Model, probability: float, summary: Summary) -> dict[str, float]:
-    """Sigma and pi of fields that the moments of the data have told, with the ``probability`` of a cause."""
-    return {"sigma": SURE * number_of(model, "sigma", summary), "pi": probability}
+    """Sigma, where there is one, and pi of fields that the moments have told, with the ``probability`` of a cause."""
+    sigma = {"sigma": SURE * number_of(model, "sigma", summary)} if "sigma" in model.params else {}
+    return {**sigma, "pi": probability}
