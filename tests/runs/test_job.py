@@ -37,7 +37,7 @@ MISTAKES = [
     (
         "model.mstep",
         "clamp",
-        "model.mstep: unknown key; known are name, file, sha256, causes, sigma, pi, learn",
+        "model.mstep: unknown key; known are name, file, sha256, causes, noise, sigma, pi, learn",
     ),
     ("model.init.W.mena", 4.0, "model.init.W.mena: unknown key, did you mean mean?"),
     (

@@ -4,7 +4,7 @@ import numpy as np
 
 from parallel_et.core.contract import Param, Params
 from parallel_et.core.states import binary
-from parallel_et.kernels import counts, select
+from parallel_et.kernels import select
 from parallel_et.kernels.rows import aligned, pad_rows
 
 W = Param("DH", "generative fields, one for each cause")
@@ -34,13 +34,6 @@ def overshoot(Y: np.ndarray, WT: np.ndarray) -> np.ndarray:
     """Log of the selection function of ET eq. 28 up to a factor, for fields that must stay below y; (n, H)."""
     scores = np.empty((len(Y), len(WT)))
     select.overshoot(Y, WT, scores)
-    return scores
-
-
-def bounds_of_counts(Y: np.ndarray, W: np.ndarray) -> np.ndarray:
-    """The same for Poisson noise, up to what is y's alone, of points Y (n, width) and fields (D, H); (n, H)."""
-    fields, scores = np.maximum(W, counts.LEAST), np.empty((len(Y), W.shape[1]))
-    counts.overshoot(Y, rows_of({"W": fields}), rows_of({"W": np.log(fields)}), scores)
     return scores
 
 
