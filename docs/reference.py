@@ -87,7 +87,7 @@ def keys(section: type[Section], place: str = "", but: Sequence[str] = ()) -> li
 def _keys(field: FieldInfo, place: str, name: str) -> Iterator[Key]:
     inner = list(sections(field.annotation))
     kind = " or ".join(["table"] * bool(inner) + types(field))
-    default = "required" if field.is_required() else "" if inner else shown(field.default)
+    default = "required" if field.is_required() else "" if isinstance(field.default, Section) else shown(field.default)
     does = field.description or (lead(inner[0]) if inner else "")
     yield Key(f"{place}{name}", kind, default, limits(field), does)
     for section in inner:

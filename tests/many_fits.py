@@ -46,6 +46,7 @@ JOBS = {
     ),
     "a pi for each cause": ({"name": "mca", "each": ["pi"]}, ET, 211, "float64", ANNEAL),
     "points for a start": ({"name": "linca", "init": {"W": {"rows": "random"}}}, ET, 211, "float64", ANNEAL),
+    "moments for a start": ({"name": "mca", "init": {"W": {"moments": "third"}}}, ET, 211, "float64", ANNEAL),
     "noisyor": ({"name": "noisyor"}, ET, 150, "float64", ANNEAL),
     **{
         f"{kind} clusters": ({"name": "gmm", "covariance": kind}, {"candidates": 3}, 211, "float64", ANNEAL)
@@ -62,6 +63,25 @@ JOBS = {
     "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
     "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
     "hard": ({"name": "nmf"}, {"scheme": "hard", "gamma": 3, "propose": SEARCH}, 211, "float64", ANNEAL),
+    "batches": ({"name": "linca"}, ET, 403, "float64", {**ANNEAL, "batch": 90}),
+    "kept in batches": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", {**ANNEAL, "batch": 150}),
+    "kept in batches, without memory": ({"name": "linca"}, MOODY, 403, "float64", {**ANNEAL, "batch": 150}),
+    "batches of clusters": ({"name": "gmm"}, {"candidates": 3}, 211, "float64", {**ANNEAL, "batch": 64}),
+    "a point at a time": ({"name": "nmf"}, ET, 33, "float64", {**ANNEAL, "iterations": 12, "batch": 1}),
+    "a scheme that learns in batches": (
+        {"name": "nmf"},
+        {"file": str(HERE / "learning.py"), **ET},
+        211,
+        "float64",
+        {**ANNEAL, "batch": 64},
+    ),
+    "cooling that waits": (
+        {"name": "mca"},
+        ET,
+        211,
+        "float64",
+        {"iterations": 20, "temperature": {"start": 4.0, "steps": 3, "hold": 2, "change": 0.05}},
+    ),
     "kept": ({"name": "linca"}, MOODY, 403, "float64", ANNEAL),
     "kept, without memory": ({"name": "mca"}, MOODY, 403, "float64", ANNEAL),
 }

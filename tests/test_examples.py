@@ -1,5 +1,6 @@
 """Every example runs as its users run it, at small size; that of the bars is run in test_library.py."""
 
+import re
 from pathlib import Path
 
 import h5py
@@ -53,6 +54,14 @@ def test_a_run_is_looked_at_without_the_package(grass, tmp_path):
     (tmp_path / "going/checkpoints/000006.h5").write_bytes(last.read_bytes())
     example("look.py", "going", "--shape", 100, "--output", "going", cwd=tmp_path)
     assert is_picture(tmp_path / "going/look-fields.png")
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_minibatches_are_told_beside_full_em(ranks, tmp_path):
+    small = ("--points", 4000, "--causes", 12, "--dims", 10, "--batch", 200, "--passes", 15)
+    said = example("minibatches.py", *small, ranks=ranks, cwd=tmp_path).splitlines()
+    assert re.fullmatch(r"full EM: free energy -\d+\.\d{4} after 15 passes, \d+ s", said[0])
+    assert re.fullmatch(r"minibatches: free energy -\d+\.\d{4} after 3 passes, \d+ s", said[1])
 
 
 @pytest.mark.parametrize("made_up", [True, False])

@@ -21,6 +21,7 @@ from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
+from parallel_et.papers.planted import run_planted
 from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import digits, grass, sound
@@ -235,6 +236,22 @@ def beside_kmeans(
     return [ranks.on_root_alone(compare)]
 
 
+def planted(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range) -> list[Row]:
+    """Run trials of several variants on data with planted fields, a row each; none if stopped."""
+    found, least = run_planted(ranks, options, experiment["variants"], place, seeds), experiment["published"]["share"]
+    return [
+        Row(
+            f"{experiment['job']}: {name}",
+            f"wanted {least:.0%}",
+            f"all found in {(shares == 1).sum()} of {len(shares)}, {shares.mean():.1%} of the fields",
+            "met" if (shares == 1).mean() >= least else "worse",
+            len(trials),
+            float(np.mean([trial.seconds for trial in trials])),
+        )
+        for name, (trials, shares) in (found or {}).items()
+    ]
+
+
 def on_artificial_data(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
@@ -297,7 +314,7 @@ def on_real_data(
     return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
 
 
-KINDS = {"trials": on_artificial_data, "variants": in_variants, "k-means": beside_kmeans}
+KINDS = {"trials": on_artificial_data, "variants": in_variants, "k-means": beside_kmeans, "planted": planted}
 """Experiments on artificial data by their kind."""
 
 

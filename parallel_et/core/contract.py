@@ -84,6 +84,13 @@ class Learner:
         """Add the statistics of the points of a block that are ``used``, (n,) bool, to ``total``."""
         raise self.lacks("collect")
 
+    def carried(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
+        """Sums that were collected with the parameters ``old`` as they are with ``new``, by the same posteriors.
+
+        For minibatches, which average the sums of several M-steps; by default they stay as they are.
+        """
+        return sums
+
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         """The M-step: the parameters that change. ``sums`` are over all points in M; ``sums["points"]``: how many."""
         raise self.lacks("maximise")
@@ -156,6 +163,13 @@ class Model(Learner):
     def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
         """A parameter that begins with points of the data, which come as its columns (D, H)."""
         return rows
+
+    def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
+        """Where parameters begin of which the job says nothing, if fields begin by moments of the data.
+
+        These also tell the ``probability`` of a cause. By default all begin as they do otherwise.
+        """
+        return {}
 
     def check(self, summary: Summary) -> None:
         """Refuse data that are none of the model's, by a UserError."""

@@ -9,7 +9,8 @@ import numpy as np
 from parallel_et.core.clock import Clock, phases
 from parallel_et.core.contract import UNUSED, Knobs, Params
 from parallel_et.core.expectation import FAR, Expectation
-from parallel_et.core.problem import Position, Problem
+from parallel_et.core.plan import Position
+from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
 from parallel_et.errors import UserError
 from parallel_et.parallel.cut import largest
@@ -30,22 +31,21 @@ def train(problem: Problem, ranks: Ranks, at: Position, watch: Callable[[Positio
     """Run EM to the end of the plan, or until it has settled; ``watch``, called after every iteration, may end it."""
     plan = problem.plan
     while not plan.ended(at.iteration, at.calm):
-        knobs = ranks.from_root(partial(plan.at, at.iteration, at.params))
+        knobs = ranks.from_root(partial(plan.at, at.iteration, at.params, at.cooled))
         params, info = iterate(problem, ranks, at.params, knobs)
-        calm = ranks.of_root(at.calm + 1 if plan.little(at.iteration, at.params, params) else 0)
-        at = Position(at.iteration + 1, params, calm)
+        at = Position(at.iteration + 1, params, *ranks.of_root(plan.after(at, params)))
         if watch(at, knobs, info):
             break
     return at
 
 
 def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tuple[Params, Info]:
-    """One EM iteration: preselection and E-step, data classification, M-step, parameter noise."""
-    N, passes, clock = problem.shard.points, list(problem.passes()), Clock("prepare")
+    """One EM iteration, of the next batch: preselection and E-step, data classification, M-step, parameter noise."""
+    N, passes, clock = problem.plan.batches.size(knobs.iteration), list(problem.passes()), Clock("prepare")
     count, cutting = min(N, max(0, knobs.points)), knobs.points < N
     expectation = Expectation(problem, params, knobs, again=cutting or len(passes) > 1)
 
-    used = np.ones(len(problem.rows), bool)
+    used = np.ones(len(expectation.evidence), bool)
     if cutting:
         clock("blocks")
         with ranks.together():
@@ -62,16 +62,18 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         with ranks.together():
             total = expectation.collect(learner, stage, new, ready, used)
         clock("communication")
-        sums = {**total.on_root(ranks), "points": np.array(float(count))}
+        found = {**total.on_root(ranks), "points": np.array(float(count))}
         clock("mstep")
         with ranks.together():
             if ranks.is_root:
-                unused = problem.model.usage(sums) <= UNUSED * N if number == 0 else unused
-                new = problem.maximise(learner, stage, new, sums, knobs) if count else new
+                sums = problem.average(learner, stage, found, knobs)
+                unused = problem.model.usage(sums) <= UNUSED * problem.shard.points if number == 0 else unused
+                new = problem.maximise(learner, stage, new, sums, knobs) if sums["points"] else new
                 new = add_noise(problem, new, knobs) if number == len(passes) - 1 else new
         clock("communication")
         new = ranks.share(new)
 
+    problem.carry(params, new)
     expectation.keep()
     free_energy = exact_sum(ranks, expectation.evidence, N) / N
     return new, Info(free_energy, count, unused, phases(clock, expectation.clocks))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.clock import Clock
-from parallel_et.core.contract import Block, EStep, Knobs, Learner, Model, Params, Scheme
+from parallel_et.core.contract import Block, EStep, Kept, Knobs, Learner, Model, Params, Scheme
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import Random
@@ -21,7 +21,7 @@ ROOM = 1 << 23
 
 
 class Expectation:
-    """The posterior of each block: computed when asked for, remembered as far as memory allows, else computed again.
+    """The posterior of each block of a batch: computed when asked for, remembered as far as memory allows, else again.
 
     What a scheme keeps of the points is taken over by ``keep``, once all blocks have been visited; where posteriors
     are needed more than once it waits beside until then, so that computing one again begins with the same.
@@ -29,15 +29,18 @@ class Expectation:
 
     def __init__(self, problem: Problem, params: Params, knobs: Knobs, again: bool) -> None:
         self.problem, self.knobs = problem, knobs
-        self.blocks = list(problem.shard.blocks())
+        self.blocks = list(problem.shard.among(problem.plan.batches.at(knobs.iteration)))
         self.clocks = [Clock("waiting") for _ in range(problem.team.size)]
-        self.evidence = np.full(len(problem.rows), np.nan)
+        ends = np.cumsum([block.stop - block.start for block in self.blocks], dtype=int).tolist()
+        places = map(slice, [0, *ends], ends)
+        self._places = {block.start: place for block, place in zip(self.blocks, places, strict=True)}
+        self.evidence = np.full(ends[-1] if ends else 0, np.nan)
         self.ready, guide = problem.model.prepare(params, knobs), problem.scheme.prepare(params, knobs)
         random = Random(problem.seed, knobs.iteration)
         self._steps = [
             EStep(problem.model, self.ready, guide, 1 / knobs.temperature, random, clock) for clock in self.clocks
         ]
-        self._kept = {name: values.copy() if again else values for name, values in problem.kept.items()}
+        self._kept: dict[int, Kept] = {}
         self._remembered: dict[int, Posterior] = {}
         self._again, self._room = again, problem.rows.nbytes // 5 + ROOM
         self._lock = Lock()
@@ -47,13 +50,13 @@ class Expectation:
         self._share(self._of)
 
     def collect(self, learner: Learner, stage: str, params: Params, ready: Any, used: np.ndarray) -> ExactSum:
-        """The statistics of the used points of this rank, (n,) bool; bounded by what ``params`` make of the points."""
+        """The statistics of the used ones of the ``evidence``, (n,) bool; bounded by what ``params`` make of points."""
         totals = self.problem.sums(learner, stage, params)
 
         def work(part: slice, thread: int) -> None:
             block, posterior = self._of(part, thread)
             self.clocks[thread]("statistics")
-            learner.collect(stage, ready, block, posterior, used[part], totals[thread])
+            learner.collect(stage, ready, block, posterior, used[self._places[part.start]], totals[thread])
             self.clocks[thread]("waiting")
 
         self._share(work)
@@ -65,14 +68,21 @@ class Expectation:
 
     def keep(self) -> None:
         """From now on the points are as the scheme has left them."""
-        self.problem.kept.update(self._kept)
+        for block in self.blocks if self._again else ():
+            self._take_over(block, self._kept[block.start])
+
+    def _take_over(self, block: slice, new: Kept) -> None:
+        for name, values in new.items():
+            self.problem.kept[name][block] = values
 
     def _share(self, work: Callable[[slice, int], object]) -> None:
         """Let the threads do it for all blocks; UserError that names the first point without evidence."""
         self.problem.team.share(self.blocks, work)
         bad = np.flatnonzero(~np.isfinite(self.evidence))
         if len(bad):
-            where = f"iteration {self.knobs.iteration}: point {self.problem.shard.first + bad[0]}"
+            start, place = next((s, p) for s, p in self._places.items() if bad[0] < p.stop)
+            point = self.problem.shard.first + start + bad[0] - place.start
+            where = f"iteration {self.knobs.iteration}: point {point}"
             raise UserError(f"{where}: expected finite evidence, found {self.evidence[bad[0]]}; {FAR}")
 
     def _of(self, part: slice, thread: int) -> tuple[Block, Posterior]:
@@ -83,10 +93,11 @@ class Expectation:
         kept = {name: values[part] for name, values in problem.kept.items()}
         posterior, new = problem.scheme.infer(self._steps[thread], block, kept)
         clock("waiting")
-        self.evidence[part] = posterior.evidence
-        for name, values in new.items():
-            self._kept[name][part] = values
-        if self._again:
+        self.evidence[self._places[part.start]] = posterior.evidence
+        if not self._again:
+            self._take_over(part, new)
+        else:
+            self._kept[part.start] = new
             size = posterior.nbytes
             with self._lock:
                 if size <= self._room:

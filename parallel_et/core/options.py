@@ -36,7 +36,16 @@ class RowsInit(Section):
     )
 
 
-START = 'a number, or a table of mean and std, of file and dataset, or for fields rows = "random" or "k-means++"'
+class MomentsInit(Section):
+    """Begin with the fields that the third moments of the data tell, as if causes added up."""
+
+    moments: Literal["third"] = Field(description="which: the third, by which rare causes are told from noise")
+
+
+START = (
+    "a number, or a table of mean and std, of file and dataset, or for fields "
+    'rows = "random" or "k-means++", or moments = "third"'
+)
 """What may stand for the start of a parameter."""
 
 
@@ -122,8 +131,8 @@ def keys_of(model: Any) -> Any:
 
 def _start(axes: str) -> Any:
     """What may stand for the start of a parameter with these axes."""
-    rows: list[Any] = [RowsInit] if axes == "DH" else []
-    return number_or(GaussInit, FileInit, *rows)
+    of_data: list[Any] = [RowsInit, MomentsInit] if axes == "DH" else []
+    return number_or(GaussInit, FileInit, *of_data)
 
 
 def start_of(model: Model, name: str, summary: Summary, rng: np.random.Generator) -> np.ndarray:

@@ -1,10 +1,30 @@
 """Annealing: what the schedules of a run say for each iteration, and when it ends."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from parallel_et.core.batches import Batches
 from parallel_et.core.contract import Knobs, Model, Params
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands between two iterations: with the problem, all that the next one needs.
+
+    Attributes
+    ----------
+    iteration : number of iterations done
+    params : what they have learned
+    calm : how many of the last ones in a row have changed the parameters but little
+    cooled : steps that a temperature which waits has fallen
+    """
+
+    iteration: int
+    params: Params
+    calm: int = 0
+    cooled: int = 0
 
 
 def value_at(schedule: Any, iteration: int, iterations: int) -> float:
@@ -23,23 +43,27 @@ class Plan:
     ----------
     anneal : the [anneal] of its job
     most : active causes that a considered state has at most
-    points : of all ranks
+    batches : of the points of all ranks
     """
 
-    def __init__(self, anneal: Any, model: Model, most: int, points: int) -> None:
-        self.anneal, self.model, self.most, self.points = anneal, model, most, points
+    def __init__(self, anneal: Any, model: Model, most: int, batches: Batches) -> None:
+        self.anneal, self.model, self.most, self.batches = anneal, model, most, batches
         self.iterations: int = anneal.iterations
         self.noise = dict(anneal.noise)
         self.own = {name: getattr(anneal, name) for name in model.knobs if getattr(anneal, name) is not None}
+        self.waiting = None if isinstance(anneal.temperature, float | list) else anneal.temperature
 
-    def at(self, iteration: int, params: Params) -> Knobs:
-        """What iteration ``iteration``, which begins with ``params``, uses."""
+    def at(self, iteration: int, params: Params, cooled: int = 0) -> Knobs:
+        """What iteration ``iteration`` uses, which begins with ``params`` after so many steps of cooling."""
 
         def value(schedule: Any) -> float:
             return value_at(schedule, iteration, self.iterations)
 
-        temperature, cut = value(self.anneal.temperature), value(self.anneal.cut.schedule)
-        points = self.points
+        if (wait := self.waiting) is None:
+            temperature = value(self.anneal.temperature)
+        else:
+            temperature = float(np.interp(cooled, (0, wait.steps), (wait.start, wait.end)))
+        points, cut = self.batches.size(iteration), value(self.anneal.cut.schedule)
         if cut > 0:
             kept = self.anneal.cut.share * points * self.model.prior.share(params, self.most)
             points = round(points - cut * (points - kept))
@@ -48,25 +72,48 @@ class Plan:
             for name, knob in self.model.knobs.items()
         }
         noise = {name: value(schedule) for name, schedule in self.noise.items()}
-        return Knobs(iteration, temperature, cut, points, noise, own, self.most)
+        step = (1 + iteration / self.anneal.step.delay) ** -self.anneal.step.power
+        return Knobs(iteration, temperature, cut, points, noise, own, self.most, step)
 
     def ended(self, iterations: int, calm: int) -> bool:
         """Whether a run is at its end after so many iterations, of which the last ``calm`` have changed little."""
         stop = self.anneal.stop
         return iterations >= self.iterations or (stop is not None and calm >= stop.iterations)
 
-    def little(self, iteration: int, old: Params, new: Params) -> bool:
-        """Whether an iteration has changed the fields so little that it counts for the convergence stop."""
+    def after(self, at: Position, new: Params) -> tuple[int, int]:
+        """How long a run has been calm and how far it has cooled, after an iteration from ``at`` to ``new``."""
+        wait, cooled = self.waiting, at.cooled
+        calm = self.anneal.stop is not None and self.settled(at.iteration, cooled) and self.little(at.params, new)
+        if wait is not None and at.iteration + 1 >= wait.hold and self.change(at.params, new) < wait.change:
+            cooled = min(cooled + 1, wait.steps)
+        return at.calm + 1 if calm else 0, cooled
+
+    def little(self, old: Params, new: Params) -> bool:
+        """Whether the fields have changed so little that it counts for the convergence stop."""
         stop = self.anneal.stop
-        if stop is None or not self.settled(iteration):
-            return False
-        names = [name for name, param in self.model.params.items() if len(param.axes) > 1]
+        if stop.fields:
+            return self.change(old, new) < stop.change
         return all(
-            np.linalg.norm(new[name] - old[name]) < stop.change * (np.linalg.norm(old[name]) or 1.0) for name in names
+            np.linalg.norm(new[name] - old[name]) < stop.change * (np.linalg.norm(old[name]) or 1.0)
+            for name in self._fields()
         )
 
-    def settled(self, iteration: int) -> bool:
+    def change(self, old: Params, new: Params) -> float:
+        """The largest change of the fields of any cause, |W_h - W_h,old| / sum_d |W_dh,old| (MCA eq. 38)."""
+        largest = 0.0
+        for name in self._fields():
+            others = tuple(k for k, axis in enumerate(self.model.params[name].axes) if axis != "H")
+            size = np.abs(old[name]).sum(others)
+            length = np.sqrt(((new[name] - old[name]) ** 2).sum(others))
+            largest = max(largest, float(np.max(length / np.where(size > 0, size, 1.0))))
+        return largest
+
+    def _fields(self) -> list[str]:
+        return [name for name, param in self.model.params.items() if len(param.axes) > 1]
+
+    def settled(self, iteration: int, cooled: int = 0) -> bool:
         """Whether all schedules have reached their last values."""
         schedules = [self.anneal.temperature, self.anneal.cut.schedule, *self.noise.values(), *self.own.values()]
         last = [s[-1][0] * (self.iterations if s[-1][0] <= 1 else 1) for s in schedules if isinstance(s, list)]
-        return all(iteration >= position for position in last)
+        cold = self.waiting is None or cooled == self.waiting.steps
+        return cold and all(iteration >= position for position in last)

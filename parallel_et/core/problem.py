@@ -19,7 +19,8 @@ class Problem:
     """What is to be learned: a model, by a scheme and a plan, from this rank's rows (n, D or wider).
 
     ``kept`` is what the scheme keeps of each of them between iterations, arrays (n, ...); ``mean`` (D,) is what was
-    subtracted from each of them, if anything.
+    subtracted from each of them, if anything; ``averages``, on the root, are the averaged sums of each stage, if the
+    M-step has the points in batches.
     """
 
     model: Model
@@ -32,6 +33,7 @@ class Problem:
     team: Team
     kept: Kept = field(default_factory=dict)
     mean: np.ndarray | None = None
+    averages: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     _sums: dict[tuple[Learner, str], list[ExactSum]] = field(default_factory=dict)
 
     def passes(self) -> Iterator[tuple[Learner, str]]:
@@ -54,6 +56,27 @@ class Problem:
             total.reset(bounds, self.shard.points, self.shard.block)
         return self._sums[learner, stage]
 
+    def average(self, learner: Learner, stage: str, sums: Totals, knobs: Knobs) -> Totals:
+        """The sums of a batch as those of all points, averaged with earlier ones (Cappé and Moulines 2009)."""
+        batches = self.plan.batches
+        if batches.count == 1:
+            return sums
+        share, place = batches.points / batches.size(knobs.iteration), self._place(learner, stage)
+        new = {name: share * values for name, values in sums.items()}
+        if old := self.averages.get(place):
+            new = {name: old[name] + knobs.step * (values - old[name]) for name, values in new.items()}
+        self.averages[place] = new
+        return new
+
+    def carry(self, old: Params, new: Params) -> None:
+        """From now on the averages, which were of the parameters ``old``, are of ``new``."""
+        for learner, stage in self.passes():
+            if sums := self.averages.get(place := self._place(learner, stage)):
+                self.averages[place] = {**sums, **learner.carried(stage, sums, old, new)}
+
+    def _place(self, learner: Learner, stage: str) -> str:
+        return f"{'model' if learner is self.model else 'scheme'} {stage}"
+
     def maximise(self, learner: Learner, stage: str, params: Params, sums: Totals, knobs: Knobs) -> Params:
         """The parameters after a stage of the M-step; those of the model change only if the job has them learned."""
         new = learner.maximise(stage, params, sums, knobs, self.summary)
@@ -64,19 +87,3 @@ class Problem:
                 raise UserError(f"{type(learner).__name__}.maximise: {name}: expected {expected}, found {found}")
         fixed = set(self.model.params) - set(self.model.options.learn)
         return {**params, **{name: value for name, value in new.items() if name not in fixed}}
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where a run stands between two iterations: with the problem, all that the next one needs.
-
-    Attributes
-    ----------
-    iteration : number of iterations done
-    params : what they have learned
-    calm : how many of the last ones in a row have changed the parameters but little
-    """
-
-    iteration: int
-    params: Params
-    calm: int = 0

@@ -88,6 +88,7 @@ class Knobs(NamedTuple):
     noise : standard deviation of the noise on each parameter
     model : the values of the model's own schedules
     most : active causes that a considered state has at most
+    step : weight of the statistics of its batch beside those of the batches before
     """
 
     iteration: int
@@ -97,6 +98,7 @@ class Knobs(NamedTuple):
     noise: Mapping[str, float]
     model: Mapping[str, float]
     most: int
+    step: float = 1.0
 
     @property
     def undisturbed(self) -> bool:

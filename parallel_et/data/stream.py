@@ -16,12 +16,37 @@ LARGEST = 1 << 26
 """Bytes of a chunk; with more, reading gets no faster."""
 
 
-def rows_of(source: Source, shard: Shard, memory: str | float | None, threads: int) -> Rows:
-    """The rows of a shard: in memory, or, if they are larger than the ``memory`` given, streamed."""
+def rows_of(source: Source, shard: Shard, memory: str | float | None, threads: int, ordered: bool = True) -> Rows:
+    """The rows of a shard: in memory, or, if they are larger than the ``memory`` given, streamed.
+
+    Where passes do not go from the first block to the last, but in another order, there is no reading ahead.
+    """
     row = source.read(shard.first, shard.first)
     if memory is None or len(shard) * row.shape[1] * row.itemsize <= in_bytes(memory):
         return source.read(shard.first, shard.last)
-    return Streamed(source, shard, in_bytes(memory), threads)
+    return Streamed(source, shard, in_bytes(memory), threads) if ordered else Fetched(source, shard)
+
+
+class Fetched:
+    """The rows of a shard (n, D or wider), of which each block is read when it is asked for, and not kept."""
+
+    def __init__(self, source: Source, shard: Shard) -> None:
+        self._source, self._shard, self._lock = source, shard, Lock()
+        row = source.read(shard.first, shard.first)
+        self.shape, self.dtype = (len(shard), row.shape[1]), row.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of a block."""
+        return min(len(self), self._shard.block) * self.shape[1] * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self._shard)
+
+    def __getitem__(self, block: slice) -> np.ndarray:
+        first = self._shard.first
+        with self._lock:
+            return self._source.read(first + block.start, first + block.stop)
 
 
 class Streamed:

@@ -86,6 +86,9 @@ class GMM(Mixture):
     def collect_besides(self, ready: Ready, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
         self.kind.collect(ready.params["W"], block, members, used, total)
 
+    def carried_besides(self, sums: Totals, gaps: np.ndarray, old: Params, move: np.ndarray) -> Totals:
+        return self.kind.carried(sums, gaps, old, move)
+
     def maximise_besides(
         self, params: Params, W: np.ndarray, gaps: np.ndarray, sums: Totals, used: np.ndarray, summary: Summary
     ) -> Params:

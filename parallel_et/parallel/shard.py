@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 LARGEST, SMALLEST = 1024, 16
 OVERHEAD, ADDING, WORTH = 30_000.0, 2.0, 20.0
 """Nanoseconds that a block costs whatever its size, that it costs to add a statistic to the sums, and how much of
@@ -10,7 +12,7 @@ these its points should be worth."""
 
 
 def block_size(points: int, nanoseconds: float, statistics: int) -> int:
-    """Points a block, from the job alone and never from the number of ranks.
+    """Points a block of the ``points`` of an M-step, from the job alone and never from the number of ranks.
 
     As many as it takes, at some ``nanoseconds`` a point, to make the cost of a block and of adding its ``statistics``
     small beside; but about a quarter of all points at most, so that also a small job spreads over some ranks.
@@ -43,4 +45,10 @@ class Shard:
     def blocks(self) -> Iterator[slice]:
         """The blocks as slices into this rank's own rows."""
         for start in range(0, len(self), self.block):
+            yield slice(start, min(start + self.block, len(self)))
+
+    def among(self, numbers: np.ndarray) -> Iterator[slice]:
+        """Of the blocks of these numbers, among those of all ranks, the ones of this rank, likewise."""
+        starts = numbers * self.block - self.first
+        for start in starts[(starts >= 0) & (starts < len(self))].tolist():
             yield slice(start, min(start + self.block, len(self)))

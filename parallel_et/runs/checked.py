@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from parallel_et.runs.result import Result
 
 TEXTS = ("job", "name", "data fingerprint", "start")
-COUNTS = ("seed", "N", "D", "iteration", "calm", "restarts")
+COUNTS = ("seed", "N", "D", "iteration", "calm", "cooled", "restarts")
 """What every result says of itself, and ``seconds checkpoints``."""
 
 
@@ -33,17 +33,26 @@ def check_result(result: "Result", where: str) -> None:
         data = {"mean": Limits((D,))} if job.data.centre else {}
         model = job.Model(job.model, D)
         params, causes, knobs = limits_of(model), model.latents.atoms, tuple(model.knobs)
-        params |= {
-            name: Limits(value.shape) for name, value in job.Scheme(job.inference, model.latents).initial().items()
+        scheme = job.Scheme(job.inference, model.latents)
+        params |= {name: Limits(value.shape) for name, value in scheme.initial().items()}
+        averages = {
+            f"{kind} {stage}/{name}": Limits(shape)
+            for kind, learner in (("model", model), ("scheme", scheme))
+            for stage in learner.stages
+            for name, shape in {**{n: one.shape for n, one in learner.sums(stage).items()}, "points": ()}.items()
         }
     except UntrustedError:
         params, causes, knobs = {name: Limits(v.shape, -LARGEST, LARGEST) for name, v in result.params.items()}, N, ()
+        averages = {name: Limits(v.shape) for name, v in result.averages.items()}
     check_arrays(result.params, params, f"{where}: /params")
     if more := sorted(set(result.params) - set(params)):
         raise UserError(f"{where}: /params: expected {', '.join(params)}, found also {brief(more[0])}")
     check_arrays(result.data, data, f"{where}: /data")
     if more := sorted(set(result.data) - set(data)):
         raise UserError(f"{where}: /data: expected {', '.join(data) or 'nothing'}, found also {brief(more[0])}")
+
+    if result.averages:
+        check_arrays(result.averages, averages, f"{where}: /averages")
 
     told = {name: limits for name, limits in params.items() if len(limits.shape) < 2}
     ends = {f"{name}{end}": told[name] for name in told if told[name].shape for end in ("_low", "_high")}
@@ -75,7 +84,7 @@ def check_attributes(about: Mapping[str, Any], where: str) -> None:
         (("seconds checkpoints",), (int, float, np.number), "a number of 0 or more"),
     ):
         for name in names:
-            value = about.get(name)
+            value = about.get(name, 0 if name == "cooled" else None)  # which runs had not always
             if not isinstance(value, kinds) or not (isinstance(value, str) or 0 <= value < np.inf):
                 raise UserError(f"{where}: attribute {name}: expected {words}, found {brief(value)}")
     for name in ("N", "D"):

@@ -62,11 +62,12 @@ def demand(
     memory: str | float | None = None,
     holds: int = 0,
     snapshots: int = 0,
+    averaged: bool = False,
 ) -> Demand:
     """The demand of ``points`` points of ``row`` bytes each, in blocks of ``block``, on so many ranks.
 
     ``memory`` is what a rank may keep of its rows at most, ``holds`` what their source needs, ``snapshots`` how many
-    the root has of W at the end.
+    the root has of W at the end; ``averaged`` says whether it averages the statistics of batches.
     """
     blocks = -(-points // block)
     most = min(points, block * -(-blocks // ranks))
@@ -84,5 +85,5 @@ def demand(
         data=data,
         work=8 * (threads * (scratch + sums) + prepared) + (POINT + 2 * kept) * most + holds,
         posteriors=data // 5 + ROOM,
-        root=8 * ((ROOT_ARRAYS + snapshots) * fields + sums),
+        root=8 * ((ROOT_ARRAYS + snapshots) * fields + (3 if averaged else 1) * sums),
     )

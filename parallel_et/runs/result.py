@@ -13,7 +13,7 @@ from parallel_et.io.sealed import open_sealed, write_sealed
 from parallel_et.io.whole import hdf5_image
 from parallel_et.runs.checked import check_result
 
-GROUPS = ("params", "history", "snapshots", "truth", "data")
+GROUPS = ("params", "history", "snapshots", "truth", "data", "averages")
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Result:
     truth : name -> the value behind the data, where a generator knows it
     data : with ``data.centre``, ``mean`` (D,), which was subtracted from all points
     about : job, seed, data fingerprint, sizes, versions, times
+    averages : stage/name -> averaged statistics, of a run whose M-step has the points in batches
     """
 
     params: dict[str, np.ndarray]
@@ -36,6 +37,7 @@ class Result:
     truth: dict[str, np.ndarray] = field(default_factory=dict)
     data: dict[str, np.ndarray] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
+    averages: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def W(self) -> np.ndarray:

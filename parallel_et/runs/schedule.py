@@ -3,11 +3,11 @@
 from itertools import pairwise
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, Discriminator, Field, Tag, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
 from parallel_et.core.contract import Knob, Model
-from parallel_et.core.schema import LARGEST, MOST, Section, is_number
+from parallel_et.core.schema import CHOICE, LARGEST, MOST, Section, is_number
 
 SCHEDULE = "a number, or pairs [position, value] with rising positions, such as [[0.1, 13.0], [0.8, 1.0]]"
 
@@ -39,11 +39,37 @@ def _within(low: float, high: float, words: str) -> BeforeValidator:
 
 COLDEST, HOTTEST = 1e-3, 1e9
 WARM = f"a schedule with temperatures from {COLDEST:g} to {HOTTEST:g}"
+FALL = "an end that is not above the start"
 SHARE = "a schedule with values from 0 (no cut) to 1 (the full cut)"
 SPREAD = f"a schedule with standard deviations from 0 to {LARGEST:g}"
-Temperature = Annotated[Any, _within(COLDEST, HOTTEST, WARM), WARM]
 Share = Annotated[Any, _within(0.0, 1.0, SHARE), SHARE]
 Spread = Annotated[Any, _within(0.0, LARGEST, SPREAD), SPREAD]
+
+
+class Cooling(Section):
+    """Cooling that waits: the temperature falls by a step after an iteration that has changed all fields but little."""
+
+    start: float = Field(ge=COLDEST, le=HOTTEST, description="temperature to begin with")
+    end: float = Field(1.0, ge=COLDEST, le=HOTTEST, description="last temperature")
+    steps: int = Field(50, ge=1, le=MOST, description="equal steps from one to the other")
+    hold: int = Field(10, ge=0, le=MOST, description="iterations before the first step")
+    change: float = Field(
+        2.5e-3, gt=0, le=LARGEST, description="change of a field that is little, |W_h - W_h,old| / sum_d |W_dh,old|"
+    )
+
+    @model_validator(mode="after")
+    def _falls(self) -> "Cooling":
+        if self.end > self.start:
+            raise PydanticCustomError("expected", FALL)
+        return self
+
+
+Temperature = Annotated[
+    Annotated[Any, _within(COLDEST, HOTTEST, WARM), Tag(f"{CHOICE}schedule")]
+    | Annotated[Cooling, Tag(f"{CHOICE}Cooling")],
+    Discriminator(lambda value: f"{CHOICE}{'Cooling' if isinstance(value, dict | Cooling) else 'schedule'}"),
+    WARM,
+]
 
 
 class Cut(Section):
@@ -60,6 +86,14 @@ class Stop(Section):
         gt=0, le=LARGEST, description="largest relative change of W in one iteration, |W - W_old| / |W_old|"
     )
     iterations: int = Field(5, ge=1, le=MOST, description="in so many iterations in a row")
+    fields: bool = Field(False, description="take the largest change of a field instead, as cooling that waits has it")
+
+
+class Step(Section):
+    """Weight of the statistics of M-step t = 0, 1, … beside the average of those before: (1 + t / delay)^-power."""
+
+    power: float = Field(0.6, ge=0, le=1, description="how fast it falls; 0: what was before is forgotten")
+    delay: float = Field(1.0, ge=1e-3, le=LARGEST, description="M-steps in which it falls to 2^-power")
 
 
 class AnnealNoise(Section):
@@ -73,6 +107,13 @@ class Anneal(Section):
     temperature: Temperature = Field(1.0, description="T of the annealed E-step: q ~ p(s, y)^(1/T)")
     cut: Cut = Cut()
     stop: Stop | None = None
+    batch: int | None = Field(
+        None,
+        ge=1,
+        le=MOST,
+        description="points an iteration at most, in whole blocks; the cut is then one of these; by default all",
+    )
+    step: Step = Step()
 
 
 def keys_for(model: type[Model]) -> type[Anneal]:

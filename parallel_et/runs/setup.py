@@ -1,6 +1,7 @@
 """From a job to a problem: the data of this rank, the model, the scheme, the plan and the parameters to begin with."""
 
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -8,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from parallel_et.control.process import held_bytes, readable, usable_bytes
+from parallel_et.core.batches import Batches
 from parallel_et.core.contract import Model, Params, Scheme, Summary
 from parallel_et.core.limits import Limits, check_array
-from parallel_et.core.options import FileInit, RowsInit, start_of
+from parallel_et.core.options import FileInit, MomentsInit, RowsInit, start_of
 from parallel_et.core.plan import Plan
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
@@ -30,6 +32,7 @@ from parallel_et.parallel.team import Team
 from parallel_et.runs.demand import Demand, count_statistics, demand
 from parallel_et.runs.first_rows import chosen_rows
 from parallel_et.runs.job import Job
+from parallel_et.runs.skewed import skewed_fields
 
 LARGEST = 1e100
 
@@ -70,8 +73,9 @@ def model_of(job: Job, dims: int) -> tuple[Model, Scheme]:
 def size_up(job: Job, source: Source) -> tuple[Model, Scheme, int]:
     """The model, the scheme and the points a block, for which no data need to be read."""
     model, scheme = model_of(job, source.dims)
-    size = block_size(source.points, model.nanoseconds(scheme.count), count_statistics(model))
-    return model, scheme, size
+    batch = min(source.points, job.anneal.batch or source.points)
+    size = block_size(batch, model.nanoseconds(scheme.count), count_statistics(model))
+    return model, scheme, size if job.anneal.batch is None else batch // -(-batch // size)
 
 
 def demand_of(job: Job, source: Source, sizes: tuple[Model, Scheme, int], ranks: int) -> Demand:
@@ -89,6 +93,7 @@ def demand_of(job: Job, source: Source, sizes: tuple[Model, Scheme, int], ranks:
         job.data.memory,
         source.holds,
         job.anneal.iterations // job.run.snapshots if job.run.snapshots else 0,
+        job.anneal.batch is not None,
     )
 
 
@@ -113,6 +118,9 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
     """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
     ranks.load_kernels()
     model, scheme, size = size_up(job, source)
+    batch = job.anneal.batch or source.points
+    if batch > source.points:
+        raise UserError(f"anneal.batch: expected at most the {source.points} points of the data, found {batch}")
     check_memory(demand_of(job, source, (model, scheme, size), ranks.size), ranks)
     shard, mean = Shard.of(source.points, size, ranks.rank, ranks.size), None
     rows, found, summary, columns = open_rows(job, source, shard, ranks)
@@ -121,7 +129,7 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
         mean = columns.mean
         rows, _, summary, _ = open_rows(job, Centred(source, mean), shard, ranks)
     model.check(summary)
-    plan = Plan(job.anneal, model, scheme.most, source.points)
+    plan = Plan(job.anneal, model, scheme.most, Batches(source.points, size, batch, job.run.seed))
     team, kept = Team(job.run.threads), scheme.keep(len(shard))
     problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept, mean)
     return problem, initial(job, problem, ranks), fingerprint(found, ranks)
@@ -130,7 +138,8 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
 def open_rows(job: Job, source: Source, shard: Shard, ranks: Ranks) -> tuple[Rows, "Survey", Summary, "Columns"]:
     """The rows of this rank, and what is found in them and in those of all; all ranks call this together."""
     with ranks.together():
-        rows = rows_of(source, shard, job.data.memory, job.run.threads)
+        ordered = job.anneal.batch in (None, source.points)
+        rows = rows_of(source, shard, job.data.memory, job.run.threads, ordered)
         found = survey(rows, shard, source)
         first = np.asarray(source.read(0, 1)[0, : source.dims], np.float64)
     largest = ranks.max(found.largest)
@@ -141,12 +150,19 @@ def open_rows(job: Job, source: Source, shard: Shard, ranks: Ranks) -> tuple[Row
 def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
     """The parameters to begin with; all ranks call this together."""
     model, params = problem.model, ranks.from_root(lambda: given_arrays(job, problem.model))
+    beside: Mapping[str, float] = {}
     for index, name in enumerate(model.params):
         init = getattr(job.model.init, name)
         if isinstance(init, RowsInit):
             params[name] = model.from_rows(name, chosen_rows(problem, ranks, name, init.rows))
         elif name not in params:
             params[name] = start_of(model, name, problem.summary, stream(job.run.seed, "init", index))
+            if isinstance(init, MomentsInit):
+                params[name], probability = skewed_fields(problem, ranks, name, params[name])
+                beside = {} if probability is None else model.beside_moments(probability, problem.summary)
+    for name, value in beside.items():
+        if getattr(job.model, name, None) is None and getattr(job.model.init, name) is None:
+            params[name] = np.full(model.shape(name), value)
     ordered = {name: params[name] for name in model.params}
     return ranks.share({**model.constrain(ordered), **problem.scheme.initial()})
 

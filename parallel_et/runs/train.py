@@ -123,8 +123,10 @@ def describe(problem: Problem, ranks: Ranks) -> str:
     blocks = -(-problem.shard.points // problem.shard.block)
     busy = min(blocks, ranks.size)
     idle = f", {ranks.size - busy} of them without points" if busy < ranks.size else ""
+    count = problem.plan.batches.count
+    points = f"{problem.shard.points} points" + f" in {count} batches" * (count > 1)
     return (
-        f"{problem.shard.points} points of {problem.model.D} dimensions, {problem.model.H} causes, "
+        f"{points} of {problem.model.D} dimensions, {problem.model.H} causes, "
         f"{problem.scheme.words}, on {ranks.size} rank{'s' if ranks.size > 1 else ''}{idle}"
     )
 

@@ -15,7 +15,8 @@ from threadpoolctl import threadpool_limits
 from parallel_et.control.progress import Reporter
 from parallel_et.core.contract import Knobs, Params
 from parallel_et.core.em import Info, train
-from parallel_et.core.problem import Position, Problem
+from parallel_et.core.plan import Position
+from parallel_et.core.problem import Problem
 from parallel_et.data.base import ArrayRows, Source
 from parallel_et.parallel.ranks import Ranks, library_version
 from parallel_et.runs.claim import Claim
@@ -126,15 +127,18 @@ class Training:
 
     def resume(self, earlier: Result | None) -> None:
         """Go on from an earlier result, which the root has; all ranks call this together."""
-        place = (0, 0)
+        place = (0, 0, 0)
         if earlier is not None:
             self.history.restore(earlier)
             self.about |= {name: earlier.about[name] for name in ("start", "restarts", "seconds checkpoints")}
             self.about["restarts"] += 1
-            place = int(earlier.about["iteration"]), int(earlier.about["calm"])
+            place = int(earlier.about["iteration"]), int(earlier.about["calm"]), int(earlier.about.get("cooled", 0))
+            for name, values in earlier.averages.items():
+                stage, _, one = name.rpartition("/")
+                self.problem.averages.setdefault(stage, {})[one] = values
             self.at = Position(0, {name: earlier.params[name] for name in self.at.params})
-        iteration, calm = self.ranks.of_root(place)
-        self.at = Position(iteration, self.ranks.share(self.at.params), calm)
+        iteration, calm, cooled = self.ranks.of_root(place)
+        self.at = Position(iteration, self.ranks.share(self.at.params), calm, cooled)
 
     def run(
         self,
@@ -167,10 +171,12 @@ class Training:
 
     def result(self) -> Result:
         """What has been learned so far: the parameters on every rank, the history on the root."""
-        about = {**self.about, "iteration": self.at.iteration, "calm": self.at.calm, "end": now()}
+        at, averages = self.at, self.problem.averages
+        about = {**self.about, "iteration": at.iteration, "calm": at.calm, "cooled": at.cooled, "end": now()}
         snapshots = {name: np.array(values) for name, values in self.history.snapshots.items()}
         data = {} if self.problem.mean is None else {"mean": self.problem.mean}
-        return Result(dict(self.at.params), self.history.arrays(), snapshots, self.truth, data, about)
+        means = {f"{stage}/{name}": values for stage, sums in averages.items() for name, values in sums.items()}
+        return Result(dict(at.params), self.history.arrays(), snapshots, self.truth, data, about, means)
 
 
 def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:

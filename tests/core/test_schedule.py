@@ -3,6 +3,7 @@ import pytest
 from problems import job_table, problem_of
 from scipy.stats import binom
 
+from parallel_et import fit
 from parallel_et.core.plan import value_at
 from parallel_et.kernels.maximal import HARD
 
@@ -45,6 +46,42 @@ def test_rho_follows_the_temperature_unless_the_job_sets_it():
     assert plan.plan.at(0, params).model["rho"] == HARD
     plan, params = plan_of({"iterations": 10, "temperature": 1.0, "rho": [[0, 2.0], [10, 12.0]]})
     assert plan.plan.at(5, params).model["rho"] == 7.0
+
+
+def waits(before, W, t, hold, change):
+    """Whether cooling may go on after iteration t, by the rule as it is printed (MCA eq. 37, 38)."""
+    moved = [
+        np.sqrt(sum((old - new) ** 2 for old, new in zip(*fields, strict=True))) / sum(abs(old) for old in fields[0])
+        for fields in zip(before.T, W.T, strict=True)
+    ]
+    return not (t + 1 >= hold and all(one < change for one in moved))
+
+
+@pytest.mark.parametrize("name", ["mca", "linca", "noisyor"])
+def test_a_temperature_that_waits_falls_only_while_no_field_changes_much(name):
+    start, end, steps, hold, change, calm = 3.0, 1.2, 5, 4, 0.004, 6
+    rng = np.random.default_rng(2)
+    Y = (rng.random((150, 3)) < 0.7) @ rng.random((3, 6)) * 4 + rng.normal(0, 0.3, (150, 6))
+    temperature = {"start": start, "end": end, "steps": steps, "hold": hold, "change": change}
+    stop = {"change": change, "iterations": calm, "fields": True}
+    anneal = {"iterations": 300, "temperature": temperature, "stop": stop}
+    table = job_table({"name": name, "causes": 3}, {"scheme": "exact"}, anneal)
+    if name == "noisyor":
+        Y, table["model"] = (Y > 2).astype(float), {"name": name, "causes": 3}
+    _, first = problem_of(table, Y)
+    fields = [first["W"]]
+    found = fit(table, Y, watch=lambda params, knobs, info: fields.append(params["W"]))
+    cooled, still, expected = 0, 0, []
+    for t in range(300):
+        expected.append(start - cooled * (start - end) / steps)
+        waiting = waits(fields[t], fields[t + 1], t, hold, change)
+        still = 0 if cooled < steps or waits(fields[t], fields[t + 1], t, 0, change) else still + 1
+        cooled = min(steps, cooled + (not waiting))
+        if still == calm:
+            break
+    assert found.history["temperature"] == pytest.approx(expected)
+    assert found.history["temperature"][-1] == end
+    assert hold + steps + calm < len(expected) < 300  # it has waited
 
 
 def test_schedules_have_settled_when_the_last_of_them_has():

@@ -14,6 +14,7 @@ import numpy as np
 import tomli_w
 
 from parallel_et import fit
+from parallel_et.core.batches import Batches
 from parallel_et.core.contract import Summary
 from parallel_et.core.options import start_of
 from parallel_et.core.plan import Plan
@@ -114,12 +115,14 @@ def judge(rng: np.random.Generator, job: Job) -> None:
     summary = Summary(source.points, source.dims, 10.0, 1.0, 2.0, 0.1)
     params = {name: start_of(model, name, summary, stream(job.run.seed, "init")) for name in model.params}
     assert all(np.isfinite(value).all() for value in params.values())
-    plan = Plan(job.anneal, model, scheme.most, source.points)
+    batches = Batches(source.points, block, job.anneal.batch or source.points, job.run.seed)
+    plan = Plan(job.anneal, model, scheme.most, batches)
     last = job.anneal.iterations - 1
     for t in {0, 1, last // 3, last // 2, last - 1, last}:
         knobs = plan.at(min(max(t, 0), last), params)
         assert isfinite(knobs.temperature + knobs.cut + sum(knobs.noise.values()))
         assert 0 <= knobs.points <= source.points
+        assert 0 < knobs.step <= 1
         assert not np.isnan(list(knobs.model.values())).any()
     if rng.random() < FITTED:
         short = job.resolved()

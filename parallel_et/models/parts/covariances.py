@@ -103,8 +103,12 @@ class Spherical:
         It follows from the sums of the gaps (C, D), and of their squares, to the old w_c; clusters without points have
         no number.
         """
+        return self.carried(sums, gaps, old, move)["squares"] / sums["active"] / self.D
+
+    def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
+        """Its statistics as they are of clusters that were moved by (C, D) since the E-step."""
         rest = move * (sums["active"][:, None] * move - 2 * gaps)
-        return (sums["squares"] + rest.sum(1)) / sums["active"] / self.D
+        return {"squares": sums["squares"] + rest.sum(1)}
 
     def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: float) -> np.ndarray:
         """The new ones, not below the least variance; of clusters that are not used (C,) the old ones."""
@@ -143,9 +147,13 @@ class Diagonal(Spherical):
         return {"squares": Sum((self.C * self.width,), square)}
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
-        active = sums["active"][:, None]
-        squares = sums["squares"].reshape(self.C, self.width)[:, : self.D]
-        return ((squares + move * (active * move - 2 * gaps)) / active).T
+        squares = self.carried(sums, gaps, old, move)["squares"].reshape(self.C, self.width)[:, : self.D]
+        return (squares / sums["active"][:, None]).T
+
+    def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
+        squares = sums["squares"].copy()
+        squares.reshape(self.C, self.width)[:, : self.D] += move * (sums["active"][:, None] * move - 2 * gaps)
+        return {"squares": squares}
 
     def spread(self, params: Params, c: np.ndarray, white: np.ndarray) -> np.ndarray:
         return np.sqrt(params["var"].T)[c] * white
@@ -181,9 +189,11 @@ class Full(Spherical):
         total.add("products", products)
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
-        active = sums["active"][:, None]
-        cross = (gaps - 0.5 * active * move)[:, :, None] * move[:, None]
-        return (sums["products"] - cross - cross.transpose(0, 2, 1)) / active[:, :, None]
+        return self.carried(sums, gaps, old, move)["products"] / sums["active"][:, None, None]
+
+    def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
+        cross = (gaps - 0.5 * sums["active"][:, None] * move)[:, :, None] * move[:, None]
+        return {"products": sums["products"] - cross - cross.transpose(0, 2, 1)}
 
     def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: float) -> np.ndarray:
         return positive(np.where(used[:, None, None], new, old), least)
@@ -226,6 +236,12 @@ class Tied(Full):
         # of y - centre: its sum over the points of a cluster is gaps + active before
         cross = (gaps + active * (before - 0.5 * after)).T @ after
         return ((sums["products"] - cross - cross.T) / active.sum())[None]
+
+    def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
+        active, step = sums["active"], move.mean(0)  # of the centre
+        total = (gaps + active[:, None] * (old["W"].T - old["W"].mean(1))).sum(0)
+        cross = np.outer(total - 0.5 * active.sum() * step, step)
+        return {"products": sums["products"] - cross - cross.T}
 
     def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: float) -> np.ndarray:
         return positive(new, least)

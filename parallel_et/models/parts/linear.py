@@ -15,6 +15,7 @@ from parallel_et.models.parts.fields import W, all_products, block_norms, rows_o
 from parallel_et.models.parts.noises import SIGMA, Gauss
 from parallel_et.models.parts.priors import PI, Bernoulli
 from parallel_et.models.parts.solve import solve_fields
+from parallel_et.models.parts.starts import sure_start
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,9 @@ class LinearModel(Model):
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
         self.prior, self.noise = Bernoulli(self.H), Gauss()
+
+    def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
+        return sure_start(self, probability, summary)
 
     def nanoseconds(self, states: int) -> float:
         return 0.04 * self.H * self.D + 3.0 * states

@@ -17,6 +17,7 @@ from parallel_et.models.parts.counts import LEAST, bounds_of_counts, log_factori
 from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
 from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
+from parallel_et.models.parts.starts import sure_start
 
 DENSE = 0.2
 """Share of the single causes from which on a product with all of them is faster than a loop over those that matter."""
@@ -86,6 +87,9 @@ class MaximalModel(Model):
         active = max(1.0, min(2.0, self.H * number_of(self, "pi", summary)))
         mean = active * max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
+
+    def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
+        return sure_start(self, probability, summary)
 
     def nanoseconds(self, states: int) -> float:
         return 0.1 * self.D * (self.H + states)

@@ -232,6 +232,17 @@ class Mixture(Model):
             return everything, Sparse.of(posterior.means(self.H))
         return posterior.candidates, posterior.q
 
+    def carried(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
+        move = (self.origin(new) - self.origin(old)).T
+        gaps = sums["gaps"].reshape(self.H, self.width)[:, : self.D]
+        moved = sums["gaps"].copy()
+        moved.reshape(self.H, self.width)[:, : self.D] -= sums["active"][:, None] * move
+        return {"gaps": moved, **self.carried_besides(sums, gaps, old, move)}
+
+    def carried_besides(self, sums: Totals, gaps: np.ndarray, old: Params, move: np.ndarray) -> Totals:
+        """What ``sums_besides`` has, of origins that were moved by (C, D); ``gaps`` (C, D) were summed before that."""
+        return {}
+
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         points, active = float(sums["points"]), sums["active"]
         used = active > UNUSED * points

@@ -1,0 +1,57 @@
+"""Whether fields that were planted in data are found: each beside the learned one that is assigned to it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from parallel_et.control.listening import STOPPED
+from parallel_et.papers.variants import slug
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.job import read_job
+from parallel_et.runs.repeat import TrialsOptions, run_trials
+from parallel_et.runs.setup import open_source
+from parallel_et.runs.trials import Trial, read_trials
+
+CLOSE = 0.95
+"""Cosine between a planted field and a learned one from which on it is found."""
+
+
+def run_planted(
+    ranks: Ranks, options: TrialsOptions, variants: Mapping[str, Sequence[str]], place: Path, seeds: range
+) -> dict[str, tuple[list[Trial], np.ndarray]] | None:
+    """Run every variant of a job, settings by name, for every seed; None if stopped.
+
+    Returns
+    -------
+    dict : name -> trials, and the share of the fields that each has found, (trials,)
+    """
+    found: dict[str, tuple[list[Trial], np.ndarray]] = {}
+    for name, settings in variants.items():
+        path, told = Path(f"{place}-{slug(name)}.h5"), [*options.set, *settings]
+        if run_trials(ranks, replace(options, set=told, output=str(path))) == STOPPED:
+            return None
+
+        def look(path: Path = path, told: list[str] = told) -> tuple[list[Trial], np.ndarray]:
+            trials = [trial for trial in read_trials(path)[1] if trial.seed in seeds]
+            jobs = (read_job(options.job, [*told, f"run.seed={trial.seed}"]) for trial in trials)
+            truths = (open_source(job).truth()["W"] for job in jobs)
+            pairs = zip(trials, truths, strict=True)
+            return trials, np.array([(cosines(truth, trial.params["W"]) > CLOSE).mean() for trial, truth in pairs])
+
+        found[name] = ranks.from_root(look)
+    return found
+
+
+def cosines(planted: np.ndarray, learned: np.ndarray) -> np.ndarray:
+    """Of each planted field (D, b) with a learned one (D, H) of its own, such that their sum is largest; (b,)."""
+    from scipy.optimize import linear_sum_assignment  # takes its time to load
+
+    lengths = [np.linalg.norm(fields, axis=0) for fields in (planted, learned)]
+    unit = [f / np.where(length > 0, length, 1.0) for f, length in zip((planted, learned), lengths, strict=True)]
+    table = unit[0].T @ unit[1]
+    rows, columns = linear_sum_assignment(-table)
+    best = np.full(planted.shape[1], -1.0)
+    best[rows] = table[rows, columns]
+    return best
