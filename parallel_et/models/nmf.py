@@ -8,7 +8,7 @@ from pydantic import Field
 
 from parallel_et.core.contract import UNUSED, Knobs, Model, Params, Sum, Summary, Totals
 from parallel_et.core.states import best
-from parallel_et.models.parts.counts import LEAST, bounds_of_counts
+from parallel_et.kernels import counts
 from parallel_et.models.parts.fields import W, overshoot, rows_of, sums_by_atom
 from parallel_et.models.parts.linear import LinearModel, Ready, Seen
 from parallel_et.models.parts.noises import NoiseOptions, Poisson, without_sigma
@@ -98,18 +98,17 @@ class NMFOfCounts(NMF):
         self.noise.check(summary)
 
     def log_joint(self, ready: Any, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        mean = np.maximum(self.mean(ready, states), LEAST)
+        mean = np.maximum(self.mean(ready, states), counts.LEAST)
         return self.prior.log(ready, states) + self.noise.log(ready, Y, mean)
 
     def select(self, ready: Any, seen: Any, count: int) -> np.ndarray:
-        fields = np.maximum(ready["W"], LEAST)
-        return best(bounds_of_counts(seen.rows, rows_of({"W": fields}), rows_of({"W": np.log(fields)})), count)
+        return best(bounds_of_counts(seen.rows, ready["W"]), count)
 
     def sums(self, stage: str) -> Mapping[str, Sum]:
         return {"shares": Sum((self.H, self.D), lambda params, summary: summary.largest), "active": Sum((self.H,))}
 
     def statistics(self, stage: str, ready: Any, Y: np.ndarray, states: np.ndarray, q: np.ndarray) -> Totals:
-        surprise = q[:, None] * Y / np.maximum(self.mean(ready, states), LEAST)
+        surprise = q[:, None] * Y / np.maximum(self.mean(ready, states), counts.LEAST)
         return {
             "shares": sums_by_atom(states, surprise, self.H) * ready["W"].T,
             "active": sums_by_atom(states, q, self.H),
@@ -125,6 +124,13 @@ class NMFOfCounts(NMF):
 def errors(WT: np.ndarray, ys: np.ndarray, ss: np.ndarray) -> np.ndarray:
     """Sum of <|y - W s|^2> of each dimension, but for that of y alone; (D,)."""
     return (WT * (ss @ WT - 2 * ys)).sum(0)
+
+
+def bounds_of_counts(Y: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """The same for Poisson noise, up to what is y's alone, of points Y (n, width) and fields (D, H); (n, H)."""
+    fields, scores = np.maximum(W, counts.LEAST), np.empty((len(Y), W.shape[1]))
+    counts.overshoot(Y, rows_of({"W": fields}), rows_of({"W": np.log(fields)}), scores)
+    return scores
 
 
 MODEL = NMF

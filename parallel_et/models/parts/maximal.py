@@ -11,9 +11,8 @@ from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, 
 from parallel_et.core.options import number_of
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
-from parallel_et.kernels import maximal
+from parallel_et.kernels import counts, maximal
 from parallel_et.kernels.rows import LANES, aligned
-from parallel_et.models.parts.counts import LEAST, bounds_of_counts, log_factorials
 from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
 from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
@@ -100,7 +99,7 @@ class MaximalModel(Model):
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         empty, odds, rho = self.prior.empty(params), self.prior.odds(params), knobs.model["rho"]
         if self.counts:
-            fields = np.maximum(params["W"], LEAST)
+            fields = np.maximum(params["W"], counts.LEAST)
             WT, factors, precision = rows_of({"W": fields}), rows_of({"W": np.log(fields)}), 1.0
             bias = odds - fields.sum(0)
         else:
@@ -114,7 +113,7 @@ class MaximalModel(Model):
         odds = with_none(np.broadcast_to(ready.odds, self.H))[states].sum(-1)
         mean = with_none(ready.WT[:, : self.D])[states].max(-2)
         if self.counts:
-            return ready.empty + odds + self.noise.log({}, Y, np.maximum(mean, LEAST))
+            return ready.empty + odds + self.noise.log({}, Y, np.maximum(mean, counts.LEAST))
         return ready.empty + odds - 0.5 * ready.precision * ((Y - mean) ** 2).sum(-1)
 
     def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
@@ -127,7 +126,9 @@ class MaximalModel(Model):
 
     def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
         if self.counts:
-            return best(bounds_of_counts(seen.Y, ready.WT, ready.factors), count)
+            scores = np.empty((len(seen.Y), self.H))
+            counts.overshoot(seen.Y, ready.WT, ready.factors, scores)
+            return best(scores, count)
         return best(overshoot(seen.Y, ready.WT), count)
 
     def over_table(
@@ -222,6 +223,13 @@ class MaximalModel(Model):
         if "pi" in self.options.learn:
             new["pi"] = self.prior.learn(params, sums["active"], points, knobs)
         return new
+
+
+def log_factorials(Y: np.ndarray) -> np.ndarray:
+    """Sum of log(y!) of each row, (n,)."""
+    found = np.empty(len(Y))
+    counts.log_factorials(Y, found)
+    return found
 
 
 def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
