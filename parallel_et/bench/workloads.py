@@ -21,7 +21,7 @@ APART = 0.7
 """Standard deviation of the means of clusters around each other, in each dimension, beside their own of 1."""
 SEED = 1
 SEARCH = {"states": 60, "select": 20, "flip": 20, "cross": 20}
-NEAR = {"states": 10, "near": 5}
+NEAR = {"states": 10, "near": 3}
 POISSON = {"noise": "poisson"}
 
 
