@@ -168,7 +168,7 @@ def near(key, first, states, logs, owner, ordered, neighbours, out):
             at = (n * P + k) * g
             a, b, c, d = words_of(key, first + n, k, 0)
             size = copy_to(flat, at, kept, here + parent_of(joints, n * S, count, a, b) * g, g)
-            if size == 0:
+            if size == 0 or G == 0:  # nothing to exchange, or nothing to exchange it for
                 flat[at] = VACANT
                 continue
             place = below(d, size)

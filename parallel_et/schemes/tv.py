@@ -58,11 +58,6 @@ class SearchOptions(SchemeOptions):
         "of them by select, the others by flip and cross; where one cause a state is active, by near and flip",
     )
 
-    @property
-    def kept(self) -> int:
-        """States that are kept of a point."""
-        raise NotImplementedError
-
     def mistakes(self, latents: Latents) -> list[tuple[str, str, object]]:
         wrong: list[tuple[str, str, object]] = []
         if self.gamma is None and latents.most is None:
@@ -81,10 +76,6 @@ class TVOptions(SearchOptions):
 
     scheme: str = Field("tv", description="truncated variational EM: kept states, replaced by better ones")
     states: int = Field(ge=1, le=MOST_STATES, description="states that are kept of a point")
-
-    @property
-    def kept(self) -> int:
-        return self.states
 
 
 class Guide:
@@ -125,7 +116,7 @@ class TruncatedVariational(Scheme):
     def __init__(self, options: Any, latents: Latents) -> None:
         self.latents, self.start, self.rounds = latents, options.start, options.rounds
         self.most = latents.most_of(options.gamma or latents.atoms)
-        self.kept = min(options.kept, latents.states(latents.atoms, self.most))
+        self.kept = min(self.wanted(options), latents.states(latents.atoms, self.most))
         self.propose = {kind: number for kind, number in options.propose if number} or self._usual()
         self.candidates = 0
         self._owner = latents.owners.astype(np.int32)
@@ -133,6 +124,10 @@ class TruncatedVariational(Scheme):
         self.count = self.kept + max([self.kept, *self.propose.values()])
         kinds = ", ".join(f"{number} by {kind}" for kind, number in self.propose.items())
         self.words = f"{self.kept} states a point, kept; proposed are {kinds}"
+
+    def wanted(self, options: Any) -> int:
+        """States to be kept of a point, if there are so many."""
+        return options.states
 
     def _usual(self) -> dict[str, int]:
         """The proposals where a job names none: as many as are kept, and some where that is few."""

@@ -24,6 +24,7 @@ from parallel_et.schemes.tv import Proposals, TruncatedVariational, TVOptions
 N, D, H = 30, 8, 6
 KINDS = list(Proposals.model_fields)
 LATENTS = {
+    "a single one": Latents(1),
     "sets": Latents(7),
     "one of several": Latents(7, 1, 1),
     "at least one": Latents(7, 1),
