@@ -26,6 +26,8 @@ except (ImportError, RuntimeError):
 
 
 EVERYBODY = "all {} ranks have this error"
+HEARD_WITHIN = 0.5
+"""Seconds that a launcher has to pass on what a rank said before the rank ends the job: some drop it when they end."""
 
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
@@ -108,8 +110,9 @@ class Ranks:
         sent = self.comm.isend(None, 0)
         reports = [self.comm.irecv(source=rank) for rank in range(self.size)] if self.is_root else []
         all_here, begun = self.comm.Ibarrier(), time.monotonic()
-        # Others than the root wait until it would have spoken, even if it was late, and then know who is silent.
-        patience = seconds if self.is_root else seconds * (2.1 + 0.1 * self.rank / self.size)
+        # Others than the root wait until it would have spoken, even if it was late, and then know who is silent;
+        # the first to speak ends the others.
+        patience = seconds if self.is_root else 2.1 * seconds + 2 * HEARD_WITHIN * (self.rank - 1)
         while not all_here.Test():
             if time.monotonic() > begun + patience:
                 silent = [rank for rank, report in enumerate(reports) if not report.Test()] or [0]
@@ -119,10 +122,15 @@ class Ranks:
                     file=sys.stderr,
                     flush=True,
                 )
-                self.comm.Abort(1)
+                self.end_all(1)
                 os._exit(1)  # it may take a while to end this process, and returns
             time.sleep(0.01)
         MPI.Request.Waitall([sent, *reports])
+
+    def end_all(self, code: int) -> None:
+        """End every rank of the job, once what this one has said is heard."""
+        time.sleep(HEARD_WITHIN)
+        self.comm.Abort(code)
 
     def on_root_alone(self, make: Callable[["Ranks"], T]) -> T:
         """What ``make`` returns for the root as the only rank, on every rank; the others leave their cores to it.
@@ -277,12 +285,13 @@ def run_command(load: Callable[[], Command], argv: Sequence[str] | None = None) 
             if ranks.is_root:
                 print(line, file=sys.stderr, flush=True)
             sys.exit(2)
-        time.sleep(ranks.rank / ranks.size)  # if all fail alike, the first to speak ends the others
+        if ranks.rank:  # if all fail alike, the first to speak ends the others
+            time.sleep(2 * HEARD_WITHIN + ranks.rank / ranks.size)
         code, text = 1, "".join(traceback.format_exception(error))
         text += f"rank {ranks.rank} of {ranks.size} failed: {error!r}"
         if isinstance(error, KeyboardInterrupt):
             code, text = 130, "interrupted"
         print(text, file=sys.stderr, flush=True)
         if ranks.size > 1:
-            ranks.comm.Abort(code)
+            ranks.end_all(code)
     sys.exit(code)
