@@ -14,7 +14,7 @@ import numpy as np
 from parallel_et.core.posterior import Posterior, Sparse, Tabled, sum_rows, weigh
 from parallel_et.core.random import Random
 from parallel_et.core.schema import Section
-from parallel_et.core.states import Latents, Table, best, clashes
+from parallel_et.core.states import Latents, Table, best, clashes, in_lists
 from parallel_et.core.terms import (
     Block,
     Kept,
@@ -264,6 +264,14 @@ class Model(Learner):
         for some in self._pieces(len(q), 1):
             total += sum_rows(point[some], q[some, None] * self.mean(params, states[some]), len(total))
         return total
+
+    def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
+        """The mean of y, (n, D), of atoms that are active by these probabilities (n, atoms), each by itself.
+
+        By default that of the state which is then most probable; of a mean that is linear the expected one.
+        """
+        state, atom = np.nonzero(active > 0.5)
+        return self.mean(params, in_lists(state, atom, len(active)))
 
     # the M-step
 

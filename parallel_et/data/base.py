@@ -71,7 +71,10 @@ class ArrayRows(Source):
     """
 
     def __init__(self, table: Any, name: str = "data") -> None:
-        self.table = np.asarray(table) if isinstance(table, list | tuple) else table
+        if np.ma.is_masked(table):
+            hidden = np.argwhere(np.ma.getmaskarray(table))[0]
+            raise UserError(f"{name}: row {hidden[0]}: expected numbers, found a masked value")
+        self.table = np.asarray(table) if isinstance(table, list | tuple | np.ma.MaskedArray) else table
         self.name = name
         shape = np.shape(self.table)
         if len(shape) < 2 or 0 in shape:

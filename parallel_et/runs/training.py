@@ -1,28 +1,23 @@
 """One run, from its start or its last checkpoint to its result."""
 
 import platform
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from parallel_et.control.progress import Reporter
 from parallel_et.core.contract import Knobs, Params
 from parallel_et.core.em import Info, train
 from parallel_et.core.plan import Position
 from parallel_et.core.problem import Problem
-from parallel_et.data.base import ArrayRows, Source
+from parallel_et.data.base import Source
 from parallel_et.parallel.ranks import Ranks, library_version
-from parallel_et.runs.claim import Claim
-from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.job import Job, read_job
-from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.job import Job
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together, set_up
 
@@ -183,34 +178,6 @@ def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:
     """A run before its first iteration, on the data of the job or on others; all ranks call this together."""
     data = open_together(job, ranks) if source is None else source
     return Training(job, data, ranks, *set_up(job, data, ranks))
-
-
-def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | None, watch: Any) -> Result:
-    """What ``parallel_et.fit`` does."""
-    instead = None if data is None else {"source": "array:data"}
-    with threadpool_limits(1):
-        checked = ranks.from_root(lambda: read_job(job, instead=instead))
-        claim = None if output is None else Claim(RunDirectory(output), checked, warn)
-        if claim is not None:
-            ranks.from_root(claim.check)
-        with ranks.together():
-            array = None if data is None else ArrayRows(data)
-        training = begin(checked, ranks, array)
-        if claim is None:
-            training.run(watch)
-        else:
-            keeper = Keeper(claim, ranks)
-            with keeper.keeping(training):
-                if not keeper.finished:
-                    keeper.begin()
-                    keeper.run(watch)
-    return training.result()
-
-
-def warn(line: str) -> None:
-    """What a script is told: only what may be wrong."""
-    if line.startswith("warning: "):
-        warnings.warn(line.removeprefix("warning: "), stacklevel=2)
 
 
 def now() -> str:

@@ -145,6 +145,9 @@ class LinearModel(Model):
     def reconstruct(self, ready: Ready, params: Params, posterior: Moments | Listed) -> np.ndarray:
         return posterior.means(self.H) @ ready.WT[:, : self.D]
 
+    def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
+        return active @ params["W"].T
+
     def best(self, ready: Ready, block: Block, posterior: Moments | Listed) -> np.ndarray:
         if isinstance(posterior, Listed):
             return posterior.best()
