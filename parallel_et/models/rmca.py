@@ -1,5 +1,6 @@
 """R-MCA_2 and R-MCA_NN: maximal causes of counts with fields of one sum and one prior (MCA sec. 4.2 and 5)."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from parallel_et.core.schema import LARGEST
 from parallel_et.errors import UserError
 from parallel_et.kernels.shares import HARD
 from parallel_et.models.parts.fields import W
-from parallel_et.models.parts.maximal import NONE, MaximalModel, Softness
+from parallel_et.models.parts.maximal import NONE, MaximalModel, Ready, Softness
 from parallel_et.models.parts.noises import CountsOptions
 from parallel_et.models.parts.priors import PI
 
@@ -32,7 +33,7 @@ class RMCA(MaximalModel):
     """Non-negative fields of which the largest active one sets the mean of a count; each adds up to the same, C.
 
     With all causes as candidates and gamma = 2 the E-step is that of MCA eq. 22: fields are learned from the states of
-    a single cause alone, though pairs are considered.
+    a single cause alone, though pairs are considered. While it is hot the likelihood is tempered, the prior is not.
     """
 
     Options = RMCAOptions
@@ -49,6 +50,11 @@ class RMCA(MaximalModel):
     @classmethod
     def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
         return {"total": max(1.0, float(np.mean(arrays["W"].sum(0))))}
+
+    def prepare(self, params: Params, knobs: Knobs) -> Ready:
+        ready = super().prepare(params, knobs)
+        more = (knobs.temperature - 1) * ready.odds  # which q ~ p^(1/T) takes away again
+        return replace(ready, odds=ready.odds + more, bias=ready.bias + more)
 
     def softness(self, WT: np.ndarray, knobs: Knobs) -> Softness:
         return Softness(np.zeros((1, *WT.shape)), NONE, HARD, 1.0)  # a single cause has it all

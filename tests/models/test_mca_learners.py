@@ -113,8 +113,8 @@ def test_rmca_is_eq_21_and_22(points, temperature):
 
 
 def activity(W, odds, y, temperature):
-    """Eq. 22 of a point that is not zero, g_i; of one that is, anything."""
-    F = weights(W, odds, y, 2, temperature)
+    """Eq. 22 of a point that is not zero, g_i; of one that is, anything. The prior is not tempered."""
+    F = weights(W, odds**temperature, y, 2, temperature)
     Z = sum(F[s] for s in F if s)
     return np.array([F[i,] / Z for i in range(H)])
 
