@@ -33,7 +33,7 @@ class RMCA(MaximalModel):
     """Non-negative fields of which the largest active one sets the mean of a count; each adds up to the same, C.
 
     With all causes as candidates and gamma = 2 the E-step is that of MCA eq. 22: fields are learned from the states of
-    a single cause alone, though pairs are considered. While it is hot the likelihood is tempered, the prior is not.
+    a single cause alone, though pairs are considered. Of the online rule the likelihood is tempered, but not the prior.
     """
 
     Options = RMCAOptions
@@ -53,6 +53,8 @@ class RMCA(MaximalModel):
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         ready = super().prepare(params, knobs)
+        if not self.online:
+            return ready
         more = (knobs.temperature - 1) * ready.odds  # which q ~ p^(1/T) takes away again
         return replace(ready, odds=ready.odds + more, bias=ready.bias + more)
 

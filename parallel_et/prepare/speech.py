@@ -49,8 +49,9 @@ VOICES = (
     Voice("en-gb", "m7", 25, 154),
 )
 """Silence at both ends trimmed at 40 dB, they need 25 s for the sentence."""
-PHONEMES = ("aU", "i:", "OI", "k", "t", "p")
-"""Those of MCA App. E.4, three vowels and three consonants, as espeak-ng writes them."""
+PHONEMES = ("aU", "i:", "OI", "k", "s", "p")
+"""Three vowels and three consonants as espeak-ng writes them: those of MCA App. E.4, but for s in place of t, whose
+burst is almost that of its k."""
 PHONEME_RATE, PHONEME_SAMPLES = 8000, 1000
 
 
@@ -82,7 +83,7 @@ def check_program() -> None:
         raise UserError(f"{PROGRAM}: expected this program to speak, found none; apt-get install {PROGRAM}")
 
 
-def phonemes(voice: Voice = VOICES[0]) -> np.ndarray:
+def phonemes(voice: Voice = VOICES[-1]) -> np.ndarray:
     """Six phonemes of one voice at 8000 Hz, (6, 1000), of power 1."""
     check_program()
     waves = []

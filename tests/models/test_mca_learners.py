@@ -113,14 +113,16 @@ def test_rmca_is_eq_21_and_22(points, temperature):
 
 
 def activity(W, odds, y, temperature):
-    """Eq. 22 of a point that is not zero, g_i; of one that is, anything. The prior is not tempered."""
-    F = weights(W, odds**temperature, y, 2, temperature)
+    """Eq. 22 of a point that is not zero, g_i; of one that is, anything."""
+    F = weights(W, odds, y, 2, temperature)
     Z = sum(F[s] for s in F if s)
     return np.array([F[i,] / Z for i in range(H)])
 
 
 def test_rmca_with_a_rate_takes_eq_25_with_noise_and_divisive_normalisation_a_point_at_a_time():
-    Y, odds, temperature, sigma, ranks = data(9), np.full(H, 3 / 7), 2.0, 0.5, Ranks()
+    """The prior is not tempered."""
+    Y, temperature, sigma, ranks = data(9), 2.0, 0.5, Ranks()
+    odds = np.full(H, 3 / 7) ** temperature
     params, seen = {"W": np.asfortranarray(fields() * C / fields().sum(0)), "pi": np.array(0.3)}, []
     table = {
         "model": {"causes": H, "name": "rmca", "total": C, "rate": RATE},
