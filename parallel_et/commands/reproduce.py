@@ -48,8 +48,8 @@ DATA = {
     "grass": "the picture of grass that comes with scikit-image, made linear in luminance; the paper's is one of van "
     "Hateren's",
     "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
-    "phonemes": "six phonemes of a male voice of espeak-ng; the paper's are recorded, and [t] is among them in place of "
-    "[s]: the burst of espeak-ng's [t] is almost that of its [k]",
+    "phonemes": "six phonemes of a male voice of espeak-ng; the paper's are recorded, with [t] in place of [s]: the "
+    "burst of espeak-ng's [t] is almost that of its [k]",
 }
 """What stands in for the data of papers, of which users may have better."""
 
