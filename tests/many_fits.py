@@ -16,6 +16,8 @@ ANNEAL = {
     "cut": {"schedule": [[0.3, 0.0], [0.7, 1.0]], "share": 0.8},
     "noise": {"W": 0.05},
 }
+TRIPLES, PAIRS = {"candidates": 7, "gamma": 3}, {"candidates": 7, "gamma": 2}
+RESTRICTED = {"name": "rmca poisson", "total": 18.0, "learn": ["W"]}
 ET = {"candidates": 4, "gamma": 2, "singletons": True}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
@@ -32,6 +34,16 @@ JOBS = {
     "maxima of counts": ({"name": "mca poisson", "each": ["pi"]}, ET, 403, "float64", ANNEAL),
     "kept maxima of counts": ({"name": "mca poisson"}, TV, 211, "float32", ANNEAL),
     "sums of counts": ({"name": "nmf poisson"}, ET, 150, "float64", ANNEAL),
+    "mca3": ({"name": "mca3 poisson", "each": ["pi"], "learn": ["W", "pi", "alpha"]}, TRIPLES, 403, "float64", ANNEAL),
+    "rmca": (RESTRICTED, PAIRS, 211, "float64", {**ANNEAL, "cut": {"schedule": 0.0}}),
+    "rmca, a point at a time": (
+        {**RESTRICTED, "rate": 0.5},
+        PAIRS,
+        33,
+        "float64",
+        {"iterations": 50, "batch": 1, "temperature": 3.0, "noise": {"W": 0.02}},
+    ),
+    "exact maxima of counts": ({"name": "mca poisson", "each": ["pi"]}, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "linca in float32": ({"name": "linca"}, ET, 403, "float32", ANNEAL),
     "mca in float32": ({"name": "mca"}, ET, 403, "float32", ANNEAL),
     "exact": ({"name": "linca"}, {"scheme": "exact"}, 150, "float64", ANNEAL),
@@ -122,6 +134,7 @@ def data_for(kind, points):
     if kind in ("own_model", "pmm"):
         return np.random.default_rng(5).poisson(3.0, (points, 9)).astype(float)
     name = kind if kind in ("linca", "nmf", "mca", "mca poisson", "nmf poisson") else "linca"
+    name = "mca poisson" if kind in ("mca3 poisson", "rmca poisson") else name
     return random_data(name, points, random_params(name, 9, 7, seed=len(kind)), seed=5)
 
 

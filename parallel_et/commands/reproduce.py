@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
+from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.planted import run_planted
+from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.prepare.datasets import digits, grass, sound
+from parallel_et.prepare.datasets import digits, grass, mixed_phonemes, sound
 from parallel_et.report.contents import write_report
 from parallel_et.runs.comparison import Starts, compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
@@ -45,6 +48,8 @@ DATA = {
     "grass": "the picture of grass that comes with scikit-image, made linear in luminance; the paper's is one of van "
     "Hateren's",
     "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
+    "phonemes": "six phonemes of a male voice of espeak-ng; the paper's are recorded, with [t] in place of [s]: the "
+    "burst of espeak-ng's [t] is almost that of its [k]",
 }
 """What stands in for the data of papers, of which users may have better."""
 
@@ -75,7 +80,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", metavar="N", type=int, help="of each experiment on artificial data; mostly 100")
     own = (
         "a folder with data of your own, used in place of what ships: digits.npy (an array, a digit a row), grass (an "
-        "image, or a folder of them), sound (a wave file, or a folder of them)"
+        "image, or a folder of them), sound (a wave file, or a folder of them), phonemes (a folder of wave files)"
     )
     parser.add_argument("--data", metavar="FOLDER", help=own)
     parser.add_argument("--output", metavar="FOLDER", help="where everything goes, by default runs/PAPER")
@@ -117,7 +122,7 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
             return STOPPED
         say(f"{experiment['job']}:")
         job = str(JOBS / args.paper / f"{experiment['job']}.toml")
-        if "data" in experiment:
+        if "data" in experiment and "kind" not in experiment:
             source = sources[experiment["data"]]
             settings = [f"data.source={source}"]
             if experiment["data"] in own:  # all of it, however much it is
@@ -127,7 +132,8 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
         else:
             count = args.trials or experiment["trials"]
             seeds = range(table["seed"], table["seed"] + count)
-            trials = TrialsOptions(job, [f"run.seed={seeds[0]}"], count, max_time=args.max_time)
+            made = [f"data.waves={sources[experiment['data']]}"] if "data" in experiment else []
+            trials = TrialsOptions(job, [f"run.seed={seeds[0]}", *made], count, max_time=args.max_time)
             kind = KINDS[experiment.get("kind", "trials")]
             new = kind(ranks, experiment, trials, folder / experiment["job"], seeds)
         if not new:
@@ -189,6 +195,8 @@ def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
     """Make the data ready; returns them as the source of a job."""
     if name == "digits":
         return str(own or digits(folder, comm=ranks.comm))
+    if name == "phonemes":
+        return str(mixed_phonemes(folder, ranks.comm, own))
     place, there = folder / f"{name}.h5", False
     if own is None:  # the same whenever they are made
         there = ranks.from_root(lambda: place.exists() and not place.with_name(f"{place.name}.part").exists())
@@ -268,17 +276,63 @@ def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> 
     complete = [trial for trial in done if trial.found == trial.causes]
     published = experiment["published"]
     found, of = published["found"], published["of"]
-    p = float(fisher_exact([[len(complete), len(done) - len(complete)], [found, of - found]], "less").pvalue)
-    word = f"worse (p = {p:.2g})" if p < CHANCE else "as good" if len(complete) * of < found * len(done) else "met"
     error = float(np.mean([trial.mae for trial in complete])) if complete else None
     return Row(
         experiment["job"],
         figures(found, of, published.get("causes"), published.get("mae"), published.get("note")),
         figures(len(complete), len(done), float(np.mean([trial.found for trial in done])), error),
-        word,
+        beside(published, len(complete), len(done)),
         len(done),
         float(np.mean([trial.seconds for trial in done])),
     )
+
+
+def beside(published: dict[str, Any], complete: int, done: int) -> str:
+    """The verdict on so many of the trials that are done beside those that are published."""
+    found, of = published["found"], published["of"]
+    p = float(fisher_exact([[complete, done - complete], [found, of - found]], "less").pvalue)
+    return f"worse (p = {p:.2g})" if p < CHANCE else "as good" if complete * of < found * done else "met"
+
+
+def represented(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials, of which those count in which every cause has a unit of its own; no row if stopped."""
+    path = place.with_suffix(".h5")
+    if run_trials(ranks, replace(options, output=str(path))) == STOPPED:
+        return []
+
+    def look() -> Row:
+        outcome, published = look_at_trials(options, path, seeds), experiment["published"]
+        here = f"{outcome.complete} of {len(outcome.units)}, {outcome.units.mean():.2f} causes"
+        if np.isfinite(outcome.errors).any() and published.get("pi"):
+            here += f", pi within {outcome.errors.mean():.4f}"
+        known = f", pi within {published['pi']}" if "pi" in published else ""
+        return Row(
+            experiment["job"],
+            f"{published['found']} of {published['of']}{known}",
+            here,
+            beside(published, outcome.complete, len(outcome.units)),
+            len(outcome.trials),
+            float(np.mean([trial.seconds for trial in outcome.trials])),
+        )
+
+    return [ranks.from_root(look)]
+
+
+def likelihood(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run several learners on the same points and draw the likelihood of what they learn."""
+    names = [experiment["job"], *experiment["beside"]]
+    jobs = {name: str(Path(options.job).with_name(f"{name}.toml")) for name in names}
+    begun = perf_counter()
+    curves, generating = run_learners(ranks, jobs, options.job, seeds, place)
+    ends = {name: np.median([course.likelihood[-1] for course in found]) - generating for name, found in curves.items()}
+    here = ", ".join(f"{name} {value:+.2f}" for name, value in ends.items())
+    seconds = (perf_counter() - begun) / (len(names) * len(seeds))
+    published = experiment["published"]["text"]
+    return [Row(f"{place.name}: likelihood", published, f"{here} a point", "see picture", len(seeds), seconds)]
 
 
 def figures(found: int, of: int, causes: float | None, mae: float | None, note: str | None = None) -> str:
@@ -314,7 +368,14 @@ def on_real_data(
     return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
 
 
-KINDS = {"trials": on_artificial_data, "variants": in_variants, "k-means": beside_kmeans, "planted": planted}
+KINDS = {
+    "trials": on_artificial_data,
+    "variants": in_variants,
+    "k-means": beside_kmeans,
+    "planted": planted,
+    "represented": represented,
+    "likelihood": likelihood,
+}
 """Experiments on artificial data by their kind."""
 
 

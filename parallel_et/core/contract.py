@@ -67,6 +67,8 @@ class Learner:
     """Its parameters by name; their axes and limits may depend on its options."""
     stages: tuple[str, ...] = ()
     """Passes over the posteriors that its M-step takes, each with sums and a maximisation of its own."""
+    online: bool = False
+    """Whether its M-step takes a step from the parameters by the sums of a batch, which then are not averaged."""
 
     def lacks(self, method: str) -> UserError:
         """The line that tells the author of a class that a method is missing."""

@@ -59,7 +59,7 @@ class Problem:
     def average(self, learner: Learner, stage: str, sums: Totals, knobs: Knobs) -> Totals:
         """The sums of a batch as those of all points, averaged with earlier ones (Cappé and Moulines 2009)."""
         batches = self.plan.batches
-        if batches.count == 1:
+        if batches.count == 1 or learner.online:
             return sums
         share, place = batches.points / batches.size(knobs.iteration), self._place(learner, stage)
         new = {name: share * values for name, values in sums.items()}

@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from parallel_et.control.listening import NOT_BEGUN, STOPPED, heard
-from parallel_et.control.process import tell
+from parallel_et.control.process import keep_freed_memory, tell
 from parallel_et.errors import PLACE, UserError, check_name
 from parallel_et.parallel.begin import LIMIT, PLACES, SIZES, start_limit, told
 
@@ -279,6 +279,7 @@ def run_command(load: Callable[[], Command], argv: Sequence[str] | None = None) 
     ranks = Ranks()
     check_start(ranks.size)
     argv = sys.argv[1:] if argv is None else argv
+    keep_freed_memory()
     try:
         import_module("scipy.linalg")  # has a BLAS of its own, which may hang where memory is small
         command = load()

