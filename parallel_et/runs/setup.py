@@ -11,11 +11,13 @@ import numpy as np
 from parallel_et.control.process import held_bytes, readable, usable_bytes
 from parallel_et.core.batches import Batches
 from parallel_et.core.contract import Model, Params, Scheme, Summary
+from parallel_et.core.first_rows import chosen_rows
 from parallel_et.core.limits import Limits, check_array
 from parallel_et.core.options import FileInit, MomentsInit, RowsInit, start_of
 from parallel_et.core.plan import Plan
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
+from parallel_et.core.skewed import skewed_fields
 from parallel_et.data import generators
 from parallel_et.data.base import Centred, Source
 from parallel_et.data.files import FileRows
@@ -30,9 +32,7 @@ from parallel_et.parallel.shard import Shard, block_size
 from parallel_et.parallel.sums import ExactSum
 from parallel_et.parallel.team import Team
 from parallel_et.runs.demand import Demand, count_statistics, demand
-from parallel_et.runs.first_rows import chosen_rows
 from parallel_et.runs.job import Job
-from parallel_et.runs.skewed import skewed_fields
 
 LARGEST = 1e100
 

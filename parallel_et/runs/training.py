@@ -46,6 +46,7 @@ class History:
             "unused_causes": info.unused.sum(),
             **told(at.params),
             **knobs.model,
+            **({} if info.renewed is None else {"renewed_fields": info.renewed}),
             **{f"seconds_{phase}": spent for phase, spent in info.seconds.items()},
         }
         for name, value in row.items():
@@ -63,7 +64,7 @@ class History:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array a name; counts as integers."""
-        counts = ("points_used", "unused_causes")
+        counts = ("points_used", "unused_causes", "renewed_fields")
         return {name: np.array(v, np.int64 if name in counts else float) for name, v in self.values.items()}
 
 
@@ -89,6 +90,8 @@ class Teller:
         if unused > self.unused:
             report.say(f"iteration {done}: {unused} of {len(info.unused)} causes are unused, their fields are kept")
         self.unused = unused
+        if info.renewed:
+            report.say(f"iteration {done}: {info.renewed} of {len(info.unused)} fields began anew before it")
         means = "".join(f"  {name} {float(value.mean()):.4g}" for name, value in params.items() if value.ndim < 2)
         report.step(
             done,
