@@ -21,6 +21,7 @@ from parallel_et.data.base import ArrayRows, Source
 from parallel_et.parallel.ranks import Ranks, library_version
 from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.doubts import doubts
 from parallel_et.runs.job import Job, read_job
 from parallel_et.runs.keeper import Keeper
 from parallel_et.runs.result import Result
@@ -172,6 +173,10 @@ class Training:
         """Whether nothing is left to do."""
         return self.problem.plan.ended(self.at.iteration, self.at.calm)
 
+    def judge(self) -> None:
+        """Note what speaks against what was learned; all ranks call this together."""
+        self.about["doubts"] = doubts(self.problem, self.ranks, self.at.params)
+
     def result(self) -> Result:
         """What has been learned so far: the parameters on every rank, the history on the root."""
         at, averages = self.at, self.problem.averages
@@ -201,6 +206,7 @@ def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | Non
         training = begin(checked, ranks, array)
         if claim is None:
             training.run(watch)
+            training.judge()
         else:
             keeper = Keeper(claim, ranks)
             with keeper.keeping(training):
