@@ -105,10 +105,7 @@ def missing(problem: Problem, left: Left, rng: np.random.Generator, root: Ranks)
 
 
 def skewed_directions(rest: np.ndarray, rng: np.random.Generator, root: Ranks) -> tuple[np.ndarray, np.ndarray, White]:
-    """Directions (m, k) in which points (n, D) are more skewed than noise would be, their skewness, and the whitening.
-
-    The largest skewness of n normal points in k dimensions is about 1.7 sqrt(6 k / n).
-    """
+    """Directions (m, k) in which points (n, D) are more skewed than noise, their skewness, and the whitening."""
     mean = rest.mean(0)
     white = white_of(mean, (rest - mean).T @ (rest - mean) / len(rest), DIRECTIONS)
     Z = (rest - mean) @ white.to
@@ -123,8 +120,13 @@ def skewed_directions(rest: np.ndarray, rng: np.random.Generator, root: Ranks) -
     found = climbed(begin, np.empty((0, k)), np.empty(0), moments, root)
     skewness = (found * moments(found)).sum(1)
     some = np.argsort(-skewness, kind="stable")
-    some = some[skewness[some] > max(SKEWED, 2 * np.sqrt(6 * k / n))]
+    some = some[skewness[some] > by_chance(n)]
     return found[some], skewness[some], white
+
+
+def by_chance(points: int) -> float:
+    """Skewness that noise may have: that of n normal points in k dimensions is about 1.7 sqrt(6 k / n) at most."""
+    return max(SKEWED, 2 * np.sqrt(6 * DIRECTIONS / points))
 
 
 def with_new(problem: Problem, at: Position, number: int, left: Left, fields: np.ndarray) -> tuple[Params, int]:

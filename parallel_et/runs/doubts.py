@@ -9,7 +9,7 @@ from parallel_et.core.contract import Model, Params
 from parallel_et.core.first_rows import fetch
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
-from parallel_et.core.renewal import skewed_directions
+from parallel_et.core.renewal import by_chance, skewed_directions
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.inference import Inference
 
@@ -83,9 +83,8 @@ def skewed(problem: Problem, root: Ranks, params: Params, points: np.ndarray) ->
         rest = Y - inference.block(np.ascontiguousarray(Y, np.float64))["reconstruction"]
         return float(skewed_directions(rest, rng, root)[1].max(initial=0.0))
 
-    if (here := most(points)) > MORE * (usual := most(drawn)):
-        beside = f", of points of the model {usual:.2g}" if usual else ""
-        yield f"what is left of the points has a skewness of {here:.2g}{beside}: a cause may be missing"
+    if (here := most(points)) > MORE * max(by_chance(len(points)), most(drawn)):
+        yield f"what is left of the points has a skewness of {here:.2g}: a cause may be missing"
 
 
 def few(signs: list[str]) -> list[str]:

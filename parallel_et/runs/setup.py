@@ -94,6 +94,7 @@ def demand_of(job: Job, source: Source, sizes: tuple[Model, Scheme, int], ranks:
         source.holds,
         job.anneal.iterations // job.run.snapshots if job.run.snapshots else 0,
         job.anneal.batch is not None,
+        job.anneal.renew > 0,
     )
 
 
@@ -121,6 +122,12 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
     batch = job.anneal.batch or source.points
     if batch > source.points:
         raise UserError(f"anneal.batch: expected at most the {source.points} points of the data, found {batch}")
+    if job.anneal.renew:
+        if batch < source.points:
+            raise UserError(f"anneal.renew: expected all points in each iteration, found anneal.batch = {batch}")
+        if "W" not in model.params or model.params["W"].axes != "DH" or model.latents.most == 1:
+            expected = "a model with fields W, of which several are active at once"
+            raise UserError(f"anneal.renew: expected {expected}, found {job.model.name}")
     check_memory(demand_of(job, source, (model, scheme, size), ranks.size), ranks)
     shard, mean = Shard.of(source.points, size, ranks.rank, ranks.size), None
     rows, found, summary, columns = open_rows(job, source, shard, ranks)
