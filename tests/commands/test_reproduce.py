@@ -130,7 +130,10 @@ def test_a_signal_between_two_experiments_is_heard(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(reproduce, "judge", signalled)
     with signals_restored():
         assert main(Ranks(), ["et-2010", *only, "--output", str(tmp_path)]) == STOPPED
-    assert "stopped by a signal before linca-bars-noisy, begun by moments; the same command goes on" in capsys.readouterr().out
+    assert (
+        "stopped by a signal before linca-bars-noisy, begun by moments; the same command goes on"
+        in capsys.readouterr().out
+    )
 
 
 def test_data_of_a_user_that_are_there_twice_are_refused(tmp_path):

@@ -38,21 +38,47 @@ def job(name, inference, W, place, **anneal):
     }
 
 
-@pytest.mark.parametrize("name, inference", [("linca", EXACT), ("nmf", EXACT), ("mca", EXACT), ("nmf", KEPT)])
-def test_causes_that_are_missing_are_found(name, inference):
-    Y, W = planted(name, 1000)
+def lost(name, inference, **anneal):
+    """One that begins where some causes are lost."""
     start = {"mean": 0.0 if name == "linca" else 1.0, "std": 0.3}
-    table = {
+    return {
         "model": {"name": name, "causes": 6, "init": {"W": start}},
         "data": {"source": "array:given"},
         "inference": inference,
-        "run": {"seed": 2},
+        "anneal": {"iterations": 40, **anneal},
+        "run": {"seed": 2, "checkpoint": {"every": 1}},
     }
-    without, found = (fit({**table, "anneal": {"iterations": 40, **more}}, Y) for more in ({}, {"renew": 6}))
+
+
+@pytest.mark.parametrize("name, inference", [("linca", EXACT), ("nmf", EXACT), ("mca", EXACT), ("nmf", KEPT)])
+def test_causes_that_are_missing_are_found(name, inference):
+    Y, W = planted(name, 1000)
+    without, found = (fit(lost(name, inference, **more), Y) for more in ({}, {"renew": 6}))
     assert cosines(W, without.W).min() < 0.95
     assert cosines(W, found.W).min() > 0.98
     assert found.history["renewed_fields"].sum() > 0
     assert found.history["free_energy"][-1] > without.history["free_energy"][-1] + 1
+
+
+def test_a_run_that_breaks_off_after_an_attempt_goes_on_to_the_same_bits(tmp_path):
+    Y, _ = planted("nmf", 400)
+    job = lost("nmf", KEPT, renew=3, iterations=12)
+    expected, attempts = fit(job, Y), [6, 7, 8]
+
+    def broken(params, knobs, info):
+        if knobs.iteration in attempts:
+            attempts.remove(knobs.iteration)
+            raise InterruptedError
+
+    for _ in range(3):
+        with pytest.raises(InterruptedError):
+            fit(job, Y, output=str(tmp_path / "run"), watch=broken)
+    found = fit(job, Y, output=str(tmp_path / "run"), watch=broken)
+    assert expected.history["renewed_fields"].sum() > 0
+    assert found.about["restarts"] == 3
+    assert found.W.tobytes() == expected.W.tobytes()
+    for name in ("free_energy", "renewed_fields"):
+        assert found.history[name].tobytes() == expected.history[name].tobytes()
 
 
 @pytest.mark.parametrize("name", ["linca", "mca"])
