@@ -136,6 +136,7 @@ class Training:
             self.history.restore(earlier)
             self.about |= {name: earlier.about[name] for name in ("start", "restarts", "seconds checkpoints")}
             self.about["restarts"] += 1
+            self.about |= {name: earlier.about[name] for name in ("doubts",) if name in earlier.about}
             place = int(earlier.about["iteration"]), int(earlier.about["calm"]), int(earlier.about.get("cooled", 0))
             for name, values in earlier.averages.items():
                 stage, _, one = name.rpartition("/")
