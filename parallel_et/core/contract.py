@@ -166,6 +166,14 @@ class Model(Learner):
         """A parameter that begins with points of the data, which come as its columns (D, H)."""
         return rows
 
+    def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
+        """Fields (D, m) of causes that were found as directions in which points (n, D), some of all, are skewed.
+
+        ``fields`` are what they are if causes add up, and by default are taken; ``along`` (n, m) tells how far each of
+        the points lies in each direction.
+        """
+        return fields
+
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         """Where parameters begin of which the job says nothing, if fields begin by moments of the data.
 

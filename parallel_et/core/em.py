@@ -12,6 +12,7 @@ from parallel_et.core.expectation import FAR, Expectation
 from parallel_et.core.plan import Position
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
+from parallel_et.core.renewal import renew
 from parallel_et.errors import UserError
 from parallel_et.parallel.cut import largest
 from parallel_et.parallel.ranks import Ranks
@@ -19,22 +20,24 @@ from parallel_et.parallel.sums import exact_sum
 
 
 class Info(NamedTuple):
-    """What the root knows of an iteration besides the parameters."""
+    """What the root knows of an iteration besides the parameters; ``renewed``: fields that began anew before it."""
 
     free_energy: float
     points_used: int
     unused: np.ndarray
     seconds: dict[str, float]
+    renewed: int | None = None
 
 
 def train(problem: Problem, ranks: Ranks, at: Position, watch: Callable[[Position, Knobs, Info], bool]) -> Position:
     """Run EM to the end of the plan, or until it has settled; ``watch``, called after every iteration, may end it."""
     plan = problem.plan
     while not plan.ended(at.iteration, at.calm):
-        knobs = ranks.from_root(partial(plan.at, at.iteration, at.params, at.cooled))
-        params, info = iterate(problem, ranks, at.params, knobs)
+        begin, fields = renew(problem, ranks, at, iterate)
+        knobs = ranks.from_root(partial(plan.at, at.iteration, begin, at.cooled))
+        params, info = iterate(problem, ranks, begin, knobs)
         at = Position(at.iteration + 1, params, *ranks.of_root(plan.after(at, params)))
-        if watch(at, knobs, info):
+        if watch(at, knobs, info._replace(renewed=fields)):
             break
     return at
 

@@ -86,4 +86,6 @@ class Problem:
                 found = np.shape(value) if name in params else name
                 raise UserError(f"{type(learner).__name__}.maximise: {name}: expected {expected}, found {found}")
         fixed = set(self.model.params) - set(self.model.options.learn)
+        if knobs.held:
+            fixed |= {name for name, param in self.model.params.items() if len(param.axes) > 1}
         return {**params, **{name: value for name, value in new.items() if name not in fixed}}

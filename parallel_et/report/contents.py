@@ -76,6 +76,8 @@ def facts(study: Study) -> dict[str, object]:
         found["data"] = "with the mean of each dimension subtracted, here as in all pictures"
     if study.iterations:
         found["free energy a point"] = f"{history['free_energy'][-1]:.6g} at T = {history['temperature'][-1]:.4g}"
+    if about.get("doubts"):
+        found["a better optimum is likely"] = about["doubts"]
     if "W" in study.result.truth:
         found["causes behind the data"] = recovery(study.model, study.scheme, study.params, study.result.truth["W"])
     return found

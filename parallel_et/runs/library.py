@@ -61,6 +61,7 @@ def fit(
         if claim is None:
             report.begin(checked.anneal.iterations, 0, training.source.points)
             training.run(told)
+            training.judge()
         else:
             keeper = Keeper(claim, ranks)
             with keeper.keeping(training):

@@ -17,6 +17,7 @@ from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.doubts import WAY_OUT
 from parallel_et.runs.job import HARMLESS, Job, read_job
 from parallel_et.runs.keeper import Keeper
 from parallel_et.runs.notes import notes
@@ -108,6 +109,8 @@ def conclude(training: Training, job: Job, directory: RunDirectory, report: Repo
     learned, problem = training.at.params, training.problem
     if "W" in training.truth:
         report.say(str(recovery(problem.model, problem.scheme, learned, training.truth["W"])))
+    if found := training.about["doubts"]:
+        report.say(f"note: {found}; {WAY_OUT}")
     if job.run.picture:
         picture = directory.path / "fields.png"
         try:

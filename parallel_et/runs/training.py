@@ -17,6 +17,7 @@ from parallel_et.core.plan import Position
 from parallel_et.core.problem import Problem
 from parallel_et.data.base import Source
 from parallel_et.parallel.ranks import Ranks, library_version
+from parallel_et.runs.doubts import doubts
 from parallel_et.runs.job import Job
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together, set_up
@@ -41,6 +42,7 @@ class History:
             "unused_causes": info.unused.sum(),
             **told(at.params),
             **knobs.model,
+            **({} if info.renewed is None else {"renewed_fields": info.renewed}),
             **{f"seconds_{phase}": spent for phase, spent in info.seconds.items()},
         }
         for name, value in row.items():
@@ -58,7 +60,7 @@ class History:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array a name; counts as integers."""
-        counts = ("points_used", "unused_causes")
+        counts = ("points_used", "unused_causes", "renewed_fields")
         return {name: np.array(v, np.int64 if name in counts else float) for name, v in self.values.items()}
 
 
@@ -84,6 +86,8 @@ class Teller:
         if unused > self.unused:
             report.say(f"iteration {done}: {unused} of {len(info.unused)} causes are unused, their fields are kept")
         self.unused = unused
+        if info.renewed:
+            report.say(f"iteration {done}: {info.renewed} of {len(info.unused)} fields began anew before it")
         means = "".join(f"  {name} {float(value.mean()):.4g}" for name, value in params.items() if value.ndim < 2)
         report.step(
             done,
@@ -127,6 +131,7 @@ class Training:
             self.history.restore(earlier)
             self.about |= {name: earlier.about[name] for name in ("start", "restarts", "seconds checkpoints")}
             self.about["restarts"] += 1
+            self.about |= {name: earlier.about[name] for name in ("doubts",) if name in earlier.about}
             place = int(earlier.about["iteration"]), int(earlier.about["calm"]), int(earlier.about.get("cooled", 0))
             for name, values in earlier.averages.items():
                 stage, _, one = name.rpartition("/")
@@ -163,6 +168,10 @@ class Training:
     def ended(self) -> bool:
         """Whether nothing is left to do."""
         return self.problem.plan.ended(self.at.iteration, self.at.calm)
+
+    def judge(self) -> None:
+        """Note what speaks against what was learned; all ranks call this together."""
+        self.about["doubts"] = doubts(self.problem, self.ranks, self.at.params)
 
     def result(self) -> Result:
         """What has been learned so far: the parameters on every rank, the history on the root."""

@@ -64,7 +64,7 @@ def test_an_experiment_on_artificial_data_goes_on_where_it_was(tmp_path, capsys)
     assert "2 of 3 trials are there already" in printed
     table = (tmp_path / "here/table-only.md").read_text()
     assert table in printed
-    (row,) = (line for line in table.splitlines() if line.startswith("| linca-bars-noisy"))
+    (row,) = (line for line in table.splitlines() if line.startswith("| linca-bars-noisy |"))
     assert "| 50 of 50, MAE 0.210 |" in row
     assert " of 3, " in row
     assert "| 3 |" in row
@@ -120,7 +120,7 @@ def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path):
 
 
 def test_a_signal_between_two_experiments_is_heard(tmp_path, monkeypatch, capsys):
-    only = ["--only", "linca-bars-noisy", "linca-bars-clean", "--trials", "1"]
+    only = ["--only", "linca-bars-noisy", "--trials", "1"]
 
     def signalled(*args):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -130,7 +130,10 @@ def test_a_signal_between_two_experiments_is_heard(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(reproduce, "judge", signalled)
     with signals_restored():
         assert main(Ranks(), ["et-2010", *only, "--output", str(tmp_path)]) == STOPPED
-    assert "stopped by a signal before linca-bars-clean; the same command goes on" in capsys.readouterr().out
+    assert (
+        "stopped by a signal before linca-bars-noisy, begun by moments; the same command goes on"
+        in capsys.readouterr().out
+    )
 
 
 def test_data_of_a_user_that_are_there_twice_are_refused(tmp_path):

@@ -47,6 +47,10 @@ class Softness(NamedTuple):
     rho: float
     outer: float
 
+FAR, LOW = 0.05, 0.1
+"""Share of the points that surely have a cause, being farthest in its direction, and which quantile of them is its
+field."""
+
 
 @dataclass(frozen=True)
 class Ready:
@@ -110,6 +114,12 @@ class MaximalModel(Model):
         active = max(1.0, min(2.0, self.H * number_of(self, "pi", summary)))
         mean = active * max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
+
+    def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
+        # no point lies below the field of an active cause, and some lie on it: where no other active one is larger
+        count = max(1, round(FAR * len(points)))
+        farthest = np.argsort(-along, 0, kind="stable")[:count]
+        return np.stack([np.quantile(points[some], LOW, axis=0) for some in farthest.T], 1) if along.size else fields
 
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return sure_start(self, probability, summary)
