@@ -146,6 +146,12 @@ def binary(states: np.ndarray, atoms: int) -> np.ndarray:
     return table[..., :atoms]
 
 
+def places(states: np.ndarray, atoms: int) -> np.ndarray:
+    """States (..., g) as the place of each atom in its state, from 1 on, zero for others; (..., atoms) uint16."""
+    number = np.broadcast_to(np.arange(1, states.shape[-1] + 1), states.shape)
+    return valued(states, number, atoms).astype(np.uint16)
+
+
 def valued(states: np.ndarray, values: np.ndarray, atoms: int) -> np.ndarray:
     """States (..., g) as the values (..., g) of their atoms, zero for all others, (..., atoms)."""
     table = np.zeros((*states.shape[:-1], atoms + 1))

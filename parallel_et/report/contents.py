@@ -18,7 +18,7 @@ from parallel_et.report.quality import Course
 from parallel_et.report.study import Sample, Study, look_at
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import HDF5
-from parallel_et.runs.recovery import recovery
+from parallel_et.runs.recovery import causes_of, recovery
 from parallel_et.runs.training import installed, now
 
 Content = str | Picture
@@ -77,7 +77,7 @@ def facts(study: Study) -> dict[str, object]:
     if study.iterations:
         found["free energy a point"] = f"{history['free_energy'][-1]:.6g} at T = {history['temperature'][-1]:.4g}"
     if "W" in study.result.truth:
-        found["causes behind the data"] = recovery(study.model, study.scheme, study.params, study.result.truth["W"])
+        found["causes behind the data"] = recovery(study.model, study.scheme, study.params, causes_of(study.result.truth))
     return found
 
 

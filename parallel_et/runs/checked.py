@@ -38,7 +38,8 @@ def check_result(result: "Result", where: str) -> None:
         averages = {
             f"{kind} {stage}/{name}": Limits(shape)
             for kind, learner in (("model", model), ("scheme", scheme))
-            for stage in learner.stages
+            for number, stage in enumerate(learner.stages)
+            if number == 0 or any(name.startswith(f"{kind} {stage}/") for name in result.averages)
             for name, shape in {**{n: one.shape for n, one in learner.sums(stage).items()}, "points": ()}.items()
         }
     except UntrustedError:

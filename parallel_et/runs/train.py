@@ -20,7 +20,7 @@ from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import HARMLESS, Job, read_job
 from parallel_et.runs.keeper import Keeper
 from parallel_et.runs.notes import notes
-from parallel_et.runs.recovery import recovery
+from parallel_et.runs.recovery import causes_of, recovery
 from parallel_et.runs.setup import demand_of
 from parallel_et.runs.training import Teller, Training, begin
 
@@ -107,7 +107,7 @@ def conclude(training: Training, job: Job, directory: RunDirectory, report: Repo
     """Tell what was learned and where it lies."""
     learned, problem = training.at.params, training.problem
     if "W" in training.truth:
-        report.say(str(recovery(problem.model, problem.scheme, learned, training.truth["W"])))
+        report.say(str(recovery(problem.model, problem.scheme, learned, causes_of(training.truth))))
     if job.run.picture:
         picture = directory.path / "fields.png"
         try:
