@@ -165,6 +165,13 @@ def listed(table: np.ndarray) -> np.ndarray:
     return in_lists(state, atom, len(table))
 
 
+def in_order(table: np.ndarray) -> np.ndarray:
+    """The place of each atom in its state, from 1 on, zero for none, (n, atoms), as states (n, g)."""
+    state, atom = np.nonzero(table)
+    order = np.lexsort([table[state, atom], state])
+    return in_lists(state, atom[order], len(table))
+
+
 def in_lists(state: np.ndarray, atom: np.ndarray, count: int) -> np.ndarray:
     """Pairs of the number of a state, in rising order, and an atom that is active in it, (m,), as states (count, g)."""
     sizes = np.bincount(state, minlength=count)

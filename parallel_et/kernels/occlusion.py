@@ -50,10 +50,10 @@ def gap_of_cause(planes, masks, features, h, gaps, place):
 @part
 def same_run(members, k, other, size):
     """Whether two states of one size differ in their nearest cause alone."""
+    same = True
     for a in range(size - 1):
-        if members[k, a] != members[other, a]:
-            return False
-    return True
+        same &= members[k, a] == members[other, a]
+    return same
 
 
 @part
@@ -138,7 +138,8 @@ def posterior(
 
     log p(s, y) = base + sum_{h in s} odds_h - orders_|s| - (|y - m(s)|^2 - |y|^2) / (2 sigma^2), m of OCA eq. 3.
     Y (n, D), D >= pixels channels, the channels of a pixel side by side; masks, heights (H, wide): W and |W|;
-    features (H, channels); base (n,) of the empty state, bias (H,) of single causes, odds (H,) or (1,), orders (gamma + 1,), precision = 1 / sigma^2, beta = 1 / T; candidates (n, H'), members (K, gamma), size (K,).
+    features (H, channels); base (n,) of the empty state, bias (H,) of single causes, odds (H,) or (1,), orders
+    (gamma + 1,), precision = 1 / sigma^2, beta = 1 / T; candidates (n, H'), members (K, gamma), size (K,).
     singles (n, H) or (n, 0): products of all causes' pictures with y, becomes the weights of the states with one
     cause; 0 for candidates. evidence (n,) out: F_n = log sum p^beta. weights (n, K) out. Costs 5 operations a pixel and
     state, whatever channels there are, and one exp a state.

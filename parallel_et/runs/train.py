@@ -111,7 +111,9 @@ def conclude(training: Training, job: Job, directory: RunDirectory, report: Repo
     if job.run.picture:
         picture = directory.path / "fields.png"
         try:
-            draw(learned["W"], training.source.shape, picture, f"{job.name}: {problem.model.H} fields")
+            draw(
+                problem.model.pictures(learned), training.source.shape, picture, f"{job.name}: {problem.model.H} fields"
+            )
             report.say(f"picture of the fields: {picture}")
         except OSError as error:
             report.say(f"warning: {picture}: {error.strerror}; the result is not touched by that")
