@@ -21,10 +21,11 @@ from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
+from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
 from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.prepare.datasets import digits, grass, sound
+from parallel_et.prepare.datasets import digits, grass, icons, sound
 from parallel_et.report.contents import write_report
 from parallel_et.runs.comparison import Starts, compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
@@ -45,6 +46,7 @@ DATA = {
     "grass": "the picture of grass that comes with scikit-image, made linear in luminance; the paper's is one of van "
     "Hateren's",
     "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
+    "icons": "20 icons of Debian's tango-icon-theme, scaled to 20 x 20 pixels; the paper has objects of COIL-100",
 }
 """What stands in for the data of papers, of which users may have better."""
 
@@ -75,7 +77,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", metavar="N", type=int, help="of each experiment on artificial data; mostly 100")
     own = (
         "a folder with data of your own, used in place of what ships: digits.npy (an array, a digit a row), grass (an "
-        "image, or a folder of them), sound (a wave file, or a folder of them)"
+        "image, or a folder of them), sound (a wave file, or a folder of them), icons (a folder of PNG files)"
     )
     parser.add_argument("--data", metavar="FOLDER", help=own)
     parser.add_argument("--output", metavar="FOLDER", help="where everything goes, by default runs/PAPER")
@@ -104,7 +106,7 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
     own = ranks.from_root(lambda: own_data(args.data))
     ranks.from_root(lambda: make_folder(folder))
     sources: dict[str, str] = {}
-    for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):  # before hours of work
+    for name in named_data(table):  # before hours of work
         say(f"data: {name}, {described(name, own)}")
         place = folder / ("own-data" if name in own else "data")  # apart, as one must not be taken for the other
         ranks.from_root(partial(make_folder, place))
@@ -127,7 +129,10 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
         else:
             count = args.trials or experiment["trials"]
             seeds = range(table["seed"], table["seed"] + count)
-            trials = TrialsOptions(job, [f"run.seed={seeds[0]}"], count, max_time=args.max_time)
+            settings = [f"run.seed={seeds[0]}"]
+            if "folder" in experiment:
+                settings.append(f"data.folder={sources[experiment['folder']]}")
+            trials = TrialsOptions(job, settings, count, max_time=args.max_time)
             kind = KINDS[experiment.get("kind", "trials")]
             new = kind(ranks, experiment, trials, folder / experiment["job"], seeds)
         if not new:
@@ -136,6 +141,12 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
         ranks.from_root(lambda: write_whole(path, markdown(table, rows, own).encode()))
     say(f"\n{markdown(table, rows, own)}\nresult: {path}")
     return 0
+
+
+def named_data(table: dict[str, Any]) -> list[str]:
+    """The data that the experiments take, each once."""
+    named = (row.get("data", row.get("folder")) for row in table["experiment"])
+    return list(dict.fromkeys(name for name in named if name))
 
 
 def chosen(args: argparse.Namespace) -> dict[str, Any]:
@@ -189,6 +200,8 @@ def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
     """Make the data ready; returns them as the source of a job."""
     if name == "digits":
         return str(own or digits(folder, comm=ranks.comm))
+    if name == "icons":
+        return str(own or icons(folder, comm=ranks.comm))
     place, there = folder / f"{name}.h5", False
     if own is None:  # the same whenever they are made
         there = ranks.from_root(lambda: place.exists() and not place.with_name(f"{place.name}.part").exists())
@@ -252,6 +265,39 @@ def planted(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, pl
     ]
 
 
+def best_of_sets(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials in sets, each on data of its own, of which the one of smallest sigma counts; no row if stopped."""
+    size = experiment["sets"]
+    found = run_sets(ranks, options, size, place.with_name(f"{place.name}-sets"), seeds)
+    if found is None:
+        return []
+    row = judge(experiment, found.best, seeds)
+    seconds = float(np.mean([trial.seconds for trial in found.trials]))
+    name = f"{experiment['job']}: best of {size} by sigma"
+    return [replace(row, job=name, trials=len(found.trials), seconds=seconds)]
+
+
+def beyond_gamma(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Train once, and explain scenes of any number of causes; no row if stopped."""
+    place = place.with_name(f"{place.name}-run")
+    found = explain_scenes(ranks, options.job, options.set, place, options.max_time)
+    if found is None:
+        return []
+    many = found.causes > read_together(ranks, RunDirectory(str(place)), {}).scheme.most
+    here = (
+        f"right in {found.alike.sum()} of {len(many)} scenes, in {found.alike[many].sum()} of {many.sum()} of more "
+        "than gamma causes"
+    )
+    share = found.alike.mean() if not many.any() else min(found.alike.mean(), found.alike[many].mean())
+    published = experiment["published"]["text"]
+    verdict = "met" if share >= experiment["least"] else "worse"
+    return [Row(f"{experiment['job']}: inference", published, here, verdict, 1, found.seconds)]
+
+
 def on_artificial_data(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
@@ -259,7 +305,12 @@ def on_artificial_data(
     path = place.with_suffix(".h5")
     if run_trials(ranks, replace(options, output=str(path))) == STOPPED:
         return []
-    return [ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))]
+    rows = [ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))]
+    if experiment.get("best"):
+        trials = [trial for trial in ranks.from_root(lambda: read_trials(path)[1]) if trial.seed in seeds]
+        first = min(trials, key=lambda trial: float(trial.params["sigma"]))
+        rows[0] = replace(rows[0], here=f"{rows[0].here}; of smallest sigma: {first.found} of {first.causes}")
+    return rows
 
 
 def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> Row:
@@ -314,7 +365,14 @@ def on_real_data(
     return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
 
 
-KINDS = {"trials": on_artificial_data, "variants": in_variants, "k-means": beside_kmeans, "planted": planted}
+KINDS = {
+    "trials": on_artificial_data,
+    "variants": in_variants,
+    "k-means": beside_kmeans,
+    "planted": planted,
+    "best": best_of_sets,
+    "inference": beyond_gamma,
+}
 """Experiments on artificial data by their kind."""
 
 
@@ -344,6 +402,6 @@ def markdown(table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -
         "met: at or above the published figure; as good: below it, but no more than chance explains (Fisher's exact "
         f"test, p >= {CHANCE}). Trials have the seeds {table['seed']} and following, and data of their own.",
     ]
-    for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):
+    for name in named_data(table):
         lines += ["", f"Data `{name}`: {described(name, own)}."]
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from parallel_et.core.random import stream
 from parallel_et.core.schema import LARGEST, MOST, Numbers, Section
-from parallel_et.data.base import GROUP, DataOptions, Generated
+from parallel_et.data.base import GROUP, DataOptions, Generated, shown
 
 MOST_BARS = 10_000
 BRIGHTEST = 1e15
@@ -158,8 +158,7 @@ class Bars(Generated):
         while (few := s.sum(1) < o.at_least).any():
             s[few] = rng.random((int(few.sum()), len(self.fields))) < o.probability
         if o.overlap == "nearest":
-            masks = np.repeat(bar_fields(o) != 0, self.channels, 1)
-            clean = _nearest(s, 1 - rng.random(s.shape), self.fields, masks)
+            clean = shown(s, 1 - rng.random(s.shape), bar_fields(o) != 0, self.features)
         else:
             clean = s @ self.fields if o.overlap == "sum" else _strongest(s, self.fields)
         if o.noise.kind == "poisson":
@@ -173,15 +172,6 @@ def _strongest(s: np.ndarray, bars: np.ndarray) -> np.ndarray:
     for active, bar in zip(s.T, bars, strict=True):
         image = active[:, None] * bar
         shown = np.where(np.abs(image) > np.abs(shown), image, shown)
-    return shown
-
-
-def _nearest(s: np.ndarray, proximity: np.ndarray, bars: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """Each pixel shows the nearest active bar, by its proximity (n, b) > 0; (n, b), (b, D), (b, D) bool -> (n, D)."""
-    shown, nearest = np.zeros((2, len(s), bars.shape[1]))
-    for active, near, bar, mask in zip(s.T, proximity.T, bars, masks, strict=True):
-        hides = active[:, None] & mask & (near[:, None] > nearest)
-        shown, nearest = np.where(hides, bar, shown), np.where(hides, near[:, None], nearest)
     return shown
 
 
