@@ -101,7 +101,7 @@ def test_patches_in_colour_have_red_green_and_blue_of_each_pixel(tmp_path):
     assert scaled.shape == (40, 5, 5, 3)
     assert (scaled.min(), scaled.max()) == (0, 1)
     done = call("patches", "a.png", "--all", "--colour", "--on-off", cwd=tmp_path)
-    assert done.stderr == "--on-off: expected none with --colour, found True\n"
+    assert "--on-off: expected none with --colour, found True" in done.stderr
 
 
 def test_clamped_images_have_the_percentile_as_their_largest_value(place):
