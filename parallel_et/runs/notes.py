@@ -50,8 +50,8 @@ def notes(problem: Problem, params: Params, name: str) -> Iterator[str]:
     size = float(np.sqrt((model.pictures(params) ** 2).mean()))
     if not FIELDS[0] * data.rms <= size <= FIELDS[1] * data.rms:
         yield (
-            f"note: fields begin with values of about {size:.3g}, the data have some of about {data.rms:.3g}; without "
-            "model.init they begin at their scale"
+            f"note: W begins with values of about {size:.3g}, the data have some of about {data.rms:.3g}; without "
+            "model.init it begins at their scale"
         )
 
 
