@@ -22,6 +22,7 @@ RENEWED = {"iterations": 10, "hold": 2, "renew": 2}
 ET = {"candidates": 4, "gamma": 2, "singletons": True}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
+OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
 SEARCH = {"select": 3, "near": 2, "flip": 3, "toggle": 9, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
@@ -63,6 +64,10 @@ JOBS = {
     "fields that begin anew": ({"name": "nmf", "init": {"W": {"mean": 3.0, "std": 0.1}}}, TV, 403, "float64", RENEWED),
     "maxima that begin anew": ({"name": "mca"}, {"scheme": "exact"}, 211, "float32", RENEWED),
     "noisyor": ({"name": "noisyor"}, ET, 150, "float64", ANNEAL),
+    "occlusion": (OCA, ET, 211, "float64", ANNEAL),
+    "occlusion, undisturbed": (OCA, {"scheme": "exact"}, 150, "float64", {"iterations": 3, "temperature": 1.0}),
+    "kept occlusion": (OCA, TV, 150, "float32", ANNEAL),
+    "occlusion in batches": (OCA, ET, 211, "float64", {**ANNEAL, "batch": 64}),
     **{
         f"{kind} clusters": ({"name": "gmm", "covariance": kind}, {"candidates": 3}, 211, "float64", ANNEAL)
         for kind in ("spherical", "diagonal", "full", "tied")

@@ -23,11 +23,12 @@ from parallel_et.errors import UserError
 from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
 from parallel_et.papers.likelihood import run_learners
+from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.variants import in_words, run_variants, slug, verdict
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.prepare.datasets import digits, grass, mixed_phonemes, sound
+from parallel_et.prepare.datasets import digits, grass, icons, mixed_phonemes, sound
 from parallel_et.report.contents import write_report
 from parallel_et.runs.comparison import Starts, compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
@@ -54,6 +55,7 @@ DATA = {
     "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
     "phonemes": "six phonemes of a male voice of espeak-ng; the paper's are recorded, with [t] in place of [s]: the "
     "burst of espeak-ng's [t] is almost that of its [k]",
+    "icons": "20 icons of Debian's tango-icon-theme, scaled to 20 x 20 pixels; the paper has objects of COIL-100",
 }
 """What stands in for the data of papers, of which users may have better."""
 
@@ -84,7 +86,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", metavar="N", type=int, help="of each experiment on artificial data; mostly 100")
     own = (
         "a folder with data of your own, used in place of what ships: digits.npy (an array, a digit a row), grass (an "
-        "image, or a folder of them), sound (a wave file, or a folder of them), phonemes (a folder of wave files)"
+        "image, or a folder of them), sound (a wave file, or a folder of them), phonemes (a folder of wave files), "
+        "icons (a folder of PNG files)"
     )
     parser.add_argument("--data", metavar="FOLDER", help=own)
     parser.add_argument("--output", metavar="FOLDER", help="where everything goes, by default runs/PAPER")
@@ -113,7 +116,7 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
     own = ranks.from_root(lambda: own_data(args.data))
     ranks.from_root(lambda: make_folder(folder))
     sources: dict[str, str] = {}
-    for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):  # before hours of work
+    for name in named_data(table):  # before hours of work
         say(f"data: {name}, {described(name, own)}")
         place = folder / ("own-data" if name in own else "data")  # apart, as one must not be taken for the other
         ranks.from_root(partial(make_folder, place))
@@ -139,6 +142,8 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
             seeds = range(first, first + count)
             made = [f"data.waves={sources[experiment['data']]}"] if "data" in experiment else []
             settings = [f"run.seed={first}", *experiment.get("set", ()), *made]
+            if "folder" in experiment:
+                settings.append(f"data.folder={sources[experiment['folder']]}")
             trials = TrialsOptions(job, settings, count, max_time=args.max_time)
             kind = KINDS[experiment.get("kind", "trials")]
             variant = f"-{slug(experiment['variant'])}" if "variant" in experiment else ""
@@ -149,6 +154,12 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
         ranks.from_root(lambda: write_whole(path, markdown(table, rows, own).encode()))
     say(f"\n{markdown(table, rows, own)}\nresult: {path}")
     return 0
+
+
+def named_data(table: dict[str, Any]) -> list[str]:
+    """The data that the experiments take, each once."""
+    named = (row.get("data", row.get("folder")) for row in table["experiment"])
+    return list(dict.fromkeys(name for name in named if name))
 
 
 def chosen(args: argparse.Namespace) -> dict[str, Any]:
@@ -209,6 +220,8 @@ def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
         return str(own or digits(folder, comm=ranks.comm))
     if name == "phonemes":
         return str(mixed_phonemes(folder, ranks.comm, own))
+    if name == "icons":
+        return str(own or icons(folder, comm=ranks.comm))
     place, there = folder / f"{name}.h5", False
     if own is None:  # the same whenever they are made
         there = ranks.from_root(lambda: place.exists() and not place.with_name(f"{place.name}.part").exists())
@@ -279,6 +292,39 @@ def in_figures(shares: np.ndarray) -> str:
     return f"all in {complete} of {count} ({low:.0%} to {high:.0%}), {shares.mean():.1%} of the fields"
 
 
+def best_of_sets(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials in sets, each on data of its own, of which the one of smallest sigma counts; no row if stopped."""
+    size = experiment["sets"]
+    found = run_sets(ranks, options, size, place.with_name(f"{place.name}-sets"), seeds)
+    if found is None:
+        return []
+    row = judge(experiment, found.best, seeds)
+    seconds = float(np.mean([trial.seconds for trial in found.trials]))
+    name = f"{experiment['job']}: best of {size} by sigma"
+    return [replace(row, job=name, trials=len(found.trials), seconds=seconds)]
+
+
+def beyond_gamma(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Train once, and explain scenes of any number of causes; no row if stopped."""
+    place = place.with_name(f"{place.name}-run")
+    found = explain_scenes(ranks, options.job, options.set, place, options.max_time)
+    if found is None:
+        return []
+    many = found.causes > read_together(ranks, RunDirectory(str(place)), {}).scheme.most
+    here = (
+        f"right in {found.alike.sum()} of {len(many)} scenes, in {found.alike[many].sum()} of {many.sum()} of more "
+        "than gamma causes"
+    )
+    share = found.alike.mean() if not many.any() else min(found.alike.mean(), found.alike[many].mean())
+    published = experiment["published"]["text"]
+    verdict = "met" if share >= experiment["least"] else "worse"
+    return [Row(f"{experiment['job']}: inference", published, here, verdict, 1, found.seconds)]
+
+
 def on_artificial_data(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
@@ -286,7 +332,12 @@ def on_artificial_data(
     path = place.with_suffix(".h5")
     if run_trials(ranks, replace(options, output=str(path))) == STOPPED:
         return []
-    return [ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))]
+    rows = [ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))]
+    if experiment.get("best"):
+        trials = [trial for trial in ranks.from_root(lambda: read_trials(path)[1]) if trial.seed in seeds]
+        first = min(trials, key=lambda trial: float(trial.params["sigma"]))
+        rows[0] = replace(rows[0], here=f"{rows[0].here}; of smallest sigma: {first.found} of {first.causes}")
+    return rows
 
 
 def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> Row:
@@ -394,6 +445,8 @@ KINDS = {
     "planted": planted,
     "represented": represented,
     "likelihood": likelihood,
+    "best": best_of_sets,
+    "inference": beyond_gamma,
 }
 """Experiments on artificial data by their kind."""
 
@@ -424,6 +477,6 @@ def markdown(table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -
         table.get("legend", LEGEND).format(seed=table["seed"]),
         *sorted({f"Those {e['variant']} have {e['seed']} and following." for e in table["experiment"] if "seed" in e}),
     ]
-    for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):
+    for name in named_data(table):
         lines += ["", f"Data `{name}`: {described(name, own)}."]
     return "\n".join(lines) + "\n"

@@ -74,6 +74,10 @@ class Learner:
         """The line that tells the author of a class that a method is missing."""
         return UserError(f"{type(self).__name__}: expected a method {method}, found none")
 
+    def takes(self, stage: str, knobs: Knobs) -> bool:
+        """Whether an iteration has a stage; by default it has all, and it always has the first."""
+        return True
+
     def prepare(self, params: Params, knobs: Knobs) -> Any:
         """What one iteration computes once, from the parameters alone; by default nothing but these."""
         return params
@@ -96,6 +100,22 @@ class Learner:
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         """The M-step: the parameters that change. ``sums`` are over all points in M; ``sums["points"]``: how many."""
         raise self.lacks("maximise")
+
+    def revise(
+        self,
+        stage: str,
+        params: Params,
+        sums: Totals,
+        knobs: Knobs,
+        summary: Summary,
+        before: Params,
+        earlier: Totals,
+    ) -> Params:
+        """The M-step of a stage after the first, which is also told the parameters ``before`` the iteration.
+
+        And the sums of the ``earlier`` stage; by default it is as that of the first.
+        """
+        return self.maximise(stage, params, sums, knobs, summary)
 
 
 class Model(Learner):
@@ -202,6 +222,10 @@ class Model(Learner):
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         """Mean of a point given its state, (..., D)."""
         raise self.lacks("mean")
+
+    def pictures(self, params: Params) -> np.ndarray:
+        """Each cause alone, as a point, (D, H): by default its field."""
+        return params["W"]
 
     def log_joint(self, ready: Any, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         """log p(s, y), (...); by default of prior, mean and noise, for a model that prepares nothing else."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parallel_et.core.clock import Clock, phases
-from parallel_et.core.contract import UNUSED, Knobs, Params
+from parallel_et.core.contract import UNUSED, Knobs, Learner, Params, Totals
 from parallel_et.core.expectation import FAR, Expectation
 from parallel_et.core.plan import Position
 from parallel_et.core.problem import Problem
@@ -44,7 +44,7 @@ def train(problem: Problem, ranks: Ranks, at: Position, watch: Callable[[Positio
 
 def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tuple[Params, Info]:
     """One EM iteration, of the next batch: preselection and E-step, data classification, M-step, parameter noise."""
-    N, passes, clock = problem.plan.batches.size(knobs.iteration), list(problem.passes()), Clock("prepare")
+    N, passes, clock = problem.plan.batches.size(knobs.iteration), list(problem.passes(knobs)), Clock("prepare")
     count, cutting = min(N, max(0, knobs.points)), knobs.points < N
     expectation = Expectation(problem, params, knobs, again=cutting or len(passes) > 1)
 
@@ -57,6 +57,7 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         used = largest(ranks, expectation.evidence, knobs.points)
 
     new, ready, unused = params, expectation.ready, np.zeros(0, bool)
+    earlier: dict[Learner, Totals] = {}
     for number, (learner, stage) in enumerate(passes):
         clock("prepare")
         if number > 0:
@@ -71,7 +72,9 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
             if ranks.is_root:
                 sums = problem.average(learner, stage, found, knobs)
                 unused = problem.model.usage(sums) <= UNUSED * problem.shard.points if number == 0 else unused
-                new = problem.maximise(learner, stage, new, sums, knobs) if sums["points"] else new
+                if sums["points"]:
+                    new = problem.maximise(learner, stage, new, sums, knobs, params, earlier.get(learner))
+                earlier[learner] = sums
                 new = add_noise(problem, new, knobs) if number == len(passes) - 1 else new
         clock("communication")
         new = ranks.share(new)

@@ -121,6 +121,18 @@ def forget(table: Any) -> None:
         table._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
+def shown(s: np.ndarray, proximity: np.ndarray, masks: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Points in which each pixel shows the nearest of the active causes that are there, or nothing.
+
+    s (n, b) bool, proximity (n, b) > 0, masks (b, pixels) bool, features (b, channels) -> (n, pixels channels).
+    """
+    who, nearest = np.full((len(s), masks.shape[1]), -1), np.zeros((len(s), masks.shape[1]))
+    for number, mask in enumerate(masks):
+        near = np.where(mask, (s[:, number] * proximity[:, number])[:, None], 0.0)
+        who, nearest = np.where(near > nearest, number, who), np.maximum(near, nearest)
+    return np.vstack([features, np.zeros_like(features[:1])])[who].reshape(len(s), -1)
+
+
 class Generated(Source):
     """A source that draws its points, in groups of ``GROUP``."""
 

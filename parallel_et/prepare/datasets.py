@@ -25,6 +25,33 @@ GRASS = ("scikit-image", "skimage/data/grass.png")
 """A package and its file: a lawn with blades, stems and leaves, 512 x 512 grey values up to 255."""
 
 
+ICONS = "/usr/share/icons/Tango/32x32"
+"""Where Debian's package tango-icon-theme has its icons of 32 x 32 pixels."""
+OBJECTS = (
+    "apps/accessories-calculator",
+    "apps/help-browser",
+    "apps/internet-mail",
+    "apps/internet-web-browser",
+    "apps/system-users",
+    "categories/applications-accessories",
+    "categories/applications-other",
+    "devices/camera-video",
+    "devices/input-gaming",
+    "devices/multimedia-player",
+    "devices/video-display",
+    "emblems/emblem-important",
+    "emblems/emblem-photos",
+    "emotes/face-angel",
+    "emotes/face-monkey",
+    "actions/go-last",
+    "places/folder",
+    "places/folder-saved-search",
+    "status/dialog-error",
+    "status/user-trash-full",
+)
+"""Icons that stand in for the 20 objects of the OCA paper: of many shapes and colours."""
+
+
 def packaged(package: str, file: str) -> Path:
     """A file of an installed package, which is not imported."""
     try:
@@ -53,6 +80,22 @@ def digits(folder: str | PathLike[str], count: int = 1000, seed: int = 1, comm: 
 
     Ranks(comm).from_root(write)
     return path
+
+
+def icons(folder: str | PathLike[str], source: str | PathLike[str] = ICONS, comm: Any = None) -> Path:
+    """Copy the 20 icons that stand for objects to ``icons`` in a folder; all ranks call this together."""
+    place = Path(folder) / "icons"
+
+    def copy() -> None:
+        place.mkdir(parents=True, exist_ok=True)
+        for name in OBJECTS:
+            path = Path(source) / f"{name}.png"
+            if not path.is_file():
+                raise UserError(f"{path}: expected an icon of tango-icon-theme, found none; apt-get install it")
+            write_whole(place / f"{name.replace('/', '-')}.png", path.read_bytes())
+
+    Ranks(comm).from_root(copy)
+    return place
 
 
 def grass(

@@ -15,7 +15,7 @@ from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
 from parallel_et.kernels import counts, maximal, shares, truncated
 from parallel_et.kernels.rows import LANES, aligned
-from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
+from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, weighted, with_none
 from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
 from parallel_et.models.parts.starts import sure_start
@@ -46,6 +46,7 @@ class Softness(NamedTuple):
     curve: np.ndarray
     rho: float
     outer: float
+
 
 FAR, LOW = 0.05, 0.1
 """Share of the points that surely have a cause, being farthest in its direction, and which quantile of them is its
@@ -316,16 +317,6 @@ def log_factorials(Y: np.ndarray) -> np.ndarray:
     found = np.empty(len(Y))
     counts.log_factorials(Y, found)
     return found
-
-
-def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
-    """The states of a block and their weights, as the kernels take them."""
-    if isinstance(posterior, Listed):
-        start, state, weight = posterior.q
-        none = Sparse(np.zeros(len(start), np.int64), np.empty(0, np.int32), np.empty(0))
-        each = np.arange(len(state), dtype=np.int32)
-        return *shares.over_candidates(posterior.states, start, state, H), start, each, weight, *none
-    return posterior.candidates, posterior.table.members, *posterior.q, *posterior.alone
 
 
 def powers(WT: np.ndarray, rho: float, most: int) -> Softness:
