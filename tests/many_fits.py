@@ -24,6 +24,7 @@ SEARCH = {"select": 3, "near": 2, "flip": 3, "cross": 3, "marginals": 2, "prior"
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
 DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
+SAMPLE = {"scheme": "sample", "candidates": 4, "samples": 200, "chains": 10}
 JOBS = {
     # keys of [model], scheme, points, dtype, anneal
     "linca": ({"name": "linca"}, ET, 403, "float64", ANNEAL),
@@ -63,6 +64,11 @@ JOBS = {
     "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
     "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
     "hard": ({"name": "nmf"}, {"scheme": "hard", "gamma": 3, "propose": SEARCH}, 211, "float64", ANNEAL),
+    "sample": ({"name": "linca"}, SAMPLE, 403, "float64", ANNEAL),
+    "sample, without memory": ({"name": "mca"}, {**SAMPLE, "samples": 90}, 211, "float64", ANNEAL),
+    "sample of all": ({"name": "nmf"}, {**SAMPLE, "candidates": 7}, 150, "float32", ANNEAL),
+    "sample of clusters": ({"name": "gmm"}, {**SAMPLE, "samples": 90}, 150, "float64", ANNEAL),
+    "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
     "batches": ({"name": "linca"}, ET, 403, "float64", {**ANNEAL, "batch": 90}),
     "kept in batches": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", {**ANNEAL, "batch": 150}),
     "kept in batches, without memory": ({"name": "linca"}, MOODY, 403, "float64", {**ANNEAL, "batch": 150}),
@@ -87,7 +93,7 @@ JOBS = {
 }
 
 
-THREADED = ("ternary", "counts", "kept, without memory")
+THREADED = ("ternary", "counts", "kept, without memory", "sample")
 """Jobs that many ranks do with threads as well."""
 
 

@@ -245,3 +245,24 @@ def pick(table, candidates, out):
     for n in range(candidates.shape[0]):
         for i in range(candidates.shape[1]):
             out[n, i] = table[n, candidates[n, i]]
+
+
+@kernel("void(float64[:,::1], int64, int32[:,::1])")
+def add_random(uniforms, atoms, candidates):
+    """Add candidates at random to those that are there, which are in rising order and stay so.
+
+    uniforms (n, r) in [0, 1), by each of which one of those of the ``atoms`` that are not yet candidates is drawn;
+    candidates (n, H'), of which the last r are to come.
+    """
+    N, C = candidates.shape
+    R = uniforms.shape[1]
+    for n in range(N):
+        for r in range(R):
+            there = C - R + r
+            atom, place = np.int32(uniforms[n, r] * (atoms - there)), 0
+            while place < there and candidates[n, place] <= atom:
+                atom += 1
+                place += 1
+            for i in range(there, place, -1):
+                candidates[n, i] = candidates[n, i - 1]
+            candidates[n, place] = atom

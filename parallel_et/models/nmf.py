@@ -87,6 +87,7 @@ class NMFOfCounts(NMF):
         Model.observe_states,
         Model.log_singles,
     )
+    observe_chains, sample = Model.observe_chains, Model.sample
     log_states, over_table, best, reconstruct = Model.log_states, Model.over_table, Model.best, Model.reconstruct
     collect, usage, nanoseconds = Model.collect, Model.usage, Model.nanoseconds
 

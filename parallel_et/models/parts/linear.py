@@ -8,14 +8,21 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.contract import Block, Knobs, Model, Params, Sum, Summary, Totals
-from parallel_et.core.posterior import Listed, Moments, Posterior, Sparse, best_of
+from parallel_et.core.gibbs import Chains, Sweeps, distinct
+from parallel_et.core.posterior import Listed, Posterior, SampledMoments, Sparse, TabledMoments, best_of
 from parallel_et.core.states import Table, binary
-from parallel_et.kernels import linear, select
+from parallel_et.kernels import gibbs, linear, select
+from parallel_et.kernels.rows import LANES
 from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of
 from parallel_et.models.parts.noises import SIGMA, Gauss
 from parallel_et.models.parts.priors import PI, Bernoulli
 from parallel_et.models.parts.solve import solve_fields
 from parallel_et.models.parts.starts import sure_start
+
+Linear = TabledMoments | SampledMoments | Listed
+"""The posteriors of a linear model."""
+WIDE = 100
+"""Candidates whose moments are kept at most: of more their draws are listed, which takes less memory."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +135,46 @@ class LinearModel(Model):
             evidence,
             moments,
         )
-        return Moments(evidence, candidates, table, moments, seen.norms, Sparse.of(seen.product))
+        return TabledMoments(evidence, candidates, moments, seen.norms, Sparse.of(seen.product), table)
 
     def observe_states(self, ready: Ready, block: Block) -> Seen:
         return self.observe(ready, block, True)
+
+    def observe_chains(self, ready: Ready, block: Block) -> Seen:
+        return self.observe(ready, block, False)
+
+    def sample(self, ready: Ready, seen: Seen, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
+        n, C = candidates.shape
+        kept, groups = sweeps.length - sweeps.burn, -(-sweeps.chains // LANES)
+        products, evidence, found = np.empty((n, C)), np.empty(n), np.empty((n, C), bool)
+        select.products(seen.Y, ready.WT, candidates, products)
+        draws = np.empty((n, C, -(-kept * groups // 8) * 8), np.uint8)
+        gibbs.sample(
+            products,
+            seen.base,
+            ready.bias,
+            ready.gram,
+            ready.precision,
+            beta,
+            candidates,
+            sweeps.random.key("chains"),
+            sweeps.first,
+            sweeps.order(C),
+            sweeps.betas(beta),
+            sweeps.burn,
+            sweeps.chains,
+            evidence,
+            found,
+            draws,
+        )
+        if C > WIDE:
+            bits = np.unpackbits(draws[..., : kept * groups], -1, bitorder="little").reshape(n, C, kept, groups * LANES)
+            active = bits[..., : sweeps.chains].reshape(n, C, -1).swapaxes(1, 2).astype(bool)
+            states, q = distinct(Chains(candidates, active), np.full((n, sweeps.draws), 1 / sweeps.draws))
+            return Listed(evidence, states, Sparse.of(q))
+        moments = np.empty((C * (C + 1) // 2, n))
+        gibbs.moments_of(draws.view(np.uint64), float(sweeps.draws), moments)
+        return SampledMoments(evidence, candidates, moments, seen.norms, Sparse.of(np.empty((n, 0))), found)
 
     def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
         logs = np.empty(states.shape[:2])
@@ -142,11 +185,11 @@ class LinearModel(Model):
         base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
         return all_products(block.rows, ready.WT) * ready.precision + ready.bias + base[:, None]
 
-    def reconstruct(self, ready: Ready, params: Params, posterior: Moments | Listed) -> np.ndarray:
+    def reconstruct(self, ready: Ready, params: Params, posterior: Posterior) -> np.ndarray:
         return posterior.means(self.H) @ ready.WT[:, : self.D]
 
-    def best(self, ready: Ready, block: Block, posterior: Moments | Listed) -> np.ndarray:
-        if isinstance(posterior, Listed):
+    def best(self, ready: Ready, block: Block, posterior: Linear) -> np.ndarray:
+        if not isinstance(posterior, TabledMoments):
             return posterior.best()
         candidates, table = posterior.candidates, posterior.table
         outside, _ = posterior.alone.heaviest()
@@ -175,9 +218,7 @@ class LinearModel(Model):
             "ss": Sum((self.H * (self.H + 1) // 2,)),
         }
 
-    def collect(
-        self, stage: str, ready: Ready, block: Block, posterior: Moments | Listed, used: np.ndarray, total: Any
-    ) -> None:
+    def collect(self, stage: str, ready: Ready, block: Block, posterior: Linear, used: np.ndarray, total: Any) -> None:
         if isinstance(posterior, Listed):
             norms, q = block_norms(block.rows), (posterior.states, *posterior.q, used)
             means = linear.means_of_states(*q, self.H)
