@@ -1,10 +1,13 @@
 """Gibbs sampling: against the exact posterior, against a plain twin of its kernel, and by its counts of states."""
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 from brute import all_states
+from launch import call, ended, hooked, learned, ranks_of, start, train, wait_for
 from problems import job_table, problem_of, random_data, random_params
 from scipy.special import expit, logsumexp, ndtri
 from scipy.stats import chi2
@@ -214,10 +217,10 @@ def test_mixtures_and_causes_with_several_ways_are_sampled_as_well(monkeypatch):
     clusters = {"name": "gmm", "causes": H}
     ternary = {"file": str(Path(__file__).parents[2] / "examples/ternary.py"), "causes": 3}
     fields = {"W": np.asfortranarray(rng.normal(0, 2, (D, 3))), "sigma": np.array(5.0), "pi": np.array(0.3)}
-    for model, start, atoms in ((clusters, params, H), (ternary, fields, 6)):
-        exact, _ = inferred(model, {"scheme": "exact"}, start, Y)
+    for model, begun, atoms in ((clusters, params, H), (ternary, fields, 6)):
+        exact, _ = inferred(model, {"scheme": "exact"}, begun, Y)
         keys = {"scheme": "sample", "samples": 40 * 30 * atoms, "chains": 30}
-        found, _ = inferred(model, keys, start, Y)
+        found, _ = inferred(model, keys, begun, Y)
         assert np.abs(found.means(atoms) - exact.means(atoms)).max() < 0.12
         assert np.sqrt(np.mean((found.means(atoms) - exact.means(atoms)) ** 2)) < 0.03
         assert (found.evidence <= exact.evidence + 1e-9).all()
@@ -350,3 +353,45 @@ def test_chains_and_samples_that_do_not_divide_make_whole_sweeps():
     scheme = job.Scheme(job.inference, job.Model(job.model, 3).latents)
     assert (scheme.sweeps, scheme.burn, scheme.count) == (3, 1, 150)
     assert scheme.words == "150 samples a point, in 10 chains of 3 sweeps over 5 causes"
+
+
+JOB = """
+[model]
+name = "linca"
+causes = 8
+[data]
+source = "bars"
+points = 300
+[inference]
+scheme = "sample"
+candidates = 5
+samples = 500
+[anneal]
+iterations = 25
+noise.W = 0.05
+temperature = { variance = [[0.1, 40.0], [0.8, 4.0]] }
+[run]
+picture = false
+checkpoint = { every = 2 }
+"""
+SLOW = """
+import time
+from parallel_et.runs.keeper import Keeper
+after = Keeper._after
+Keeper._after = lambda keeper: time.sleep(0.1) or after(keeper)
+"""
+
+
+def test_a_run_that_is_killed_goes_on_to_the_same_bits_on_other_ranks(tmp_path):
+    for name in ("job", "whole"):
+        (tmp_path / f"{name}.toml").write_text(JOB)
+    assert call("train", "whole.toml", cwd=tmp_path).returncode == 0
+    process = start(2, "job.toml", cwd=tmp_path, **hooked(tmp_path, SLOW))
+    wait_for(lambda: list((tmp_path / "runs/job/checkpoints").glob("*.h5")), process)
+    os.kill(ranks_of(tmp_path)[0], signal.SIGKILL)
+    ended(process, tmp_path)
+    assert not (tmp_path / "runs/job/result.h5").exists()
+    done = train(3, "job.toml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "goes on from" in done.stdout
+    assert learned(tmp_path / "runs/job/result.h5") == learned(tmp_path / "runs/whole/result.h5")
