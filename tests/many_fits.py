@@ -8,6 +8,7 @@ from problems import job_table, random_data, random_params
 
 from parallel_et import fit
 from parallel_et.core import expectation
+from parallel_et.models.parts import linear
 from parallel_et.parallel.ranks import Ranks
 
 ANNEAL = {
@@ -69,6 +70,9 @@ JOBS = {
     "sample of all": ({"name": "nmf"}, {**SAMPLE, "candidates": 7}, 150, "float32", ANNEAL),
     "sample of clusters": ({"name": "gmm"}, {**SAMPLE, "samples": 90}, 150, "float64", ANNEAL),
     "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
+    "dealt": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
+    "dealt to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),
+    "dealt in batches": ({"name": "linca", "causes": 80}, ET, 150, "float64", {**ANNEAL, "batch": 64}),
     "batches": ({"name": "linca"}, ET, 403, "float64", {**ANNEAL, "batch": 90}),
     "kept in batches": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", {**ANNEAL, "batch": 150}),
     "kept in batches, without memory": ({"name": "linca"}, MOODY, 403, "float64", {**ANNEAL, "batch": 150}),
@@ -99,7 +103,7 @@ THREADED = ("ternary", "counts", "kept, without memory", "sample")
 
 def fits(threads, comm=None, names=tuple(JOBS)):
     """All that these jobs learn, by name."""
-    found, room = {}, expectation.ROOM
+    found, room, large = {}, expectation.ROOM, linear.LARGE
     for name in names:
         model, inference, points, dtype, anneal = JOBS[name]
         kind = model.get("name", Path(model.get("file", "")).stem)
@@ -111,10 +115,11 @@ def fits(threads, comm=None, names=tuple(JOBS)):
             table["model"] = {"causes": 7, **model}
         table["run"]["threads"] = threads
         expectation.ROOM = -(1 << 40) if "without memory" in name else room
+        linear.LARGE = 0 if "dealt" in name else large
         try:
             result = fit(table, data, comm=comm)
         finally:
-            expectation.ROOM = room
+            expectation.ROOM, linear.LARGE = room, large
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
         found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])

@@ -69,6 +69,8 @@ class Learner:
     """Its parameters by name; their axes and limits may depend on its options."""
     stages: tuple[str, ...] = ()
     """Passes over the posteriors that its M-step takes, each with sums and a maximisation of its own."""
+    dealt: bool = False
+    """Whether its M-step is large: it is then done by all ranks at once, which share its pieces by ``knobs.deal``."""
 
     def lacks(self, method: str) -> UserError:
         """The line that tells the author of a class that a method is missing."""

@@ -24,6 +24,11 @@ from parallel_et.kernels.simd import (
 
 LOWEST = -700.0
 """Log odds below this are taken as this: no number that is drawn is so small."""
+SURE = 38.0
+"""Log odds by which a cause stays as it is, whatever number is drawn: these are between 2^-53 and 1 - 2^-53."""
+FAR = 1e300
+"""Minus the log odds in lanes that have no chain."""
+EVERY = (1 << LANES) - 1
 
 
 @part
@@ -101,10 +106,12 @@ def sample(
             h = candidates[n, j]
             start = fill(products[n, j] * precision + bias[h])
             for c in range(0, width, V):
-                store(odds, j * width + c, start)
+                store(odds, j * width + c, choose(load(alive, c), zero, start, fill(-FAR)))
                 store(active, j * width + c, zero)
-            for i in range(C):
-                pair[j * C + i] = gram[h, candidates[n, i]] * precision if i != j else 0.0
+            pair[j * C + j] = 0.0
+            for i in range(j):
+                together = gram[h, candidates[n, i]] * precision
+                pair[j * C + i], pair[i * C + j] = together, together
 
         counter, count, top = np.uint64(0), 0, -np.inf
         for c in range(0, width, V):
@@ -123,9 +130,13 @@ def sample(
                 j = np.int64(order[t, k])
                 for c in range(0, width, V):
                     x, old = load(odds, j * width + c), load(active, j * width + c)
-                    u = uniform(seed, counter)
+                    number = counter
                     counter += np.uint64(V)
-                    against = exp(zero - maximum(inverse_temperature * x, lowest))
+                    tempered = inverse_temperature * x
+                    if bits_from(fma(old, tempered, (old - one) * tempered), SURE) == EVERY:
+                        continue
+                    u = uniform(seed, number)
+                    against = exp(zero - maximum(tempered, lowest))
                     new = choose(load(alive, c), fma(u, against, u), one, zero)
                     change = new - old
                     flipped = bits_from(change * change, 0.5)

@@ -7,6 +7,8 @@ from parallel_et.kernels.simd import LANES, bits_from, count_from, fill, fma, lo
 
 MANY = 128
 """Above so many scores sorting finds a threshold faster than comparing each with each."""
+WIDE = 256
+"""Dimensions of many points that the cache holds."""
 TILE = 4
 """Points, and causes, whose scores are added up at the same time."""
 
@@ -231,12 +233,28 @@ def along(cosines, slack, norms, Y, WT, scale, candidates):
 def products(Y, WT, candidates, out):
     """out[n, i] = y_n . W_h of the candidates h = candidates[n, i].
 
-    Y (n, D), WT (H, D), candidates (n, H'), out (n, H'). Costs D H' operations a point.
+    Y (n, D), WT (H, D), candidates (n, H'), out (n, H'). Costs D H' operations a point: strip by strip of the
+    dimensions, so that the points stay in the cache, and cause by cause, so that the fields come into it once.
     """
-    N, D = Y.shape
+    (N, D), C, H = Y.shape, candidates.shape[1], WT.shape[0]
+    starts, points, places = np.zeros(H + 2, np.int64), np.empty(N * C, np.int64), np.empty(N * C, np.int64)
+    flat = out.reshape(-1)
     for n in range(N):
-        for i in range(candidates.shape[1]):
-            out[n, i] = product(Y, n * D, WT, candidates[n, i] * D, D)
+        for i in range(C):
+            starts[candidates[n, i] + 2] += 1
+            out[n, i] = 0.0
+    for h in range(H):
+        starts[h + 2] += starts[h + 1]
+    for n in range(N):
+        for i in range(C):
+            h = candidates[n, i]
+            points[starts[h + 1]], places[starts[h + 1]] = n * D, n * C + i
+            starts[h + 1] += 1
+    for begin in range(0, D, WIDE):
+        width = min(WIDE, D - begin)
+        for h in range(H):
+            for k in range(starts[h], starts[h + 1]):
+                flat[places[k]] += product(Y, points[k] + begin, WT, h * D + begin, width)
 
 
 @kernel("void(float64[:,::1], int32[:,::1], float64[:,::1])")

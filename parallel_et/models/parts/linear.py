@@ -16,11 +16,13 @@ from parallel_et.kernels.rows import LANES
 from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of
 from parallel_et.models.parts.noises import SIGMA, Gauss
 from parallel_et.models.parts.priors import PI, Bernoulli
-from parallel_et.models.parts.solve import solve_fields
+from parallel_et.models.parts.solve import dealt_gram, solve_fields
 from parallel_et.models.parts.starts import sure_start
 
 Linear = TabledMoments | SampledMoments | Listed
 """The posteriors of a linear model."""
+LARGE = 1 << 27
+"""Products of the M-step from which on it is worth to share them."""
 WIDE = 100
 """Candidates whose moments are kept at most: of more their draws are listed, which takes less memory."""
 
@@ -71,6 +73,7 @@ class LinearModel(Model):
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
         self.prior, self.noise = Bernoulli(self.H), Gauss()
+        self.dealt = self.H * self.H * self.D >= LARGE
 
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return sure_start(self, probability, summary)
@@ -83,7 +86,7 @@ class LinearModel(Model):
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         WT = rows_of(params)
-        gram = WT @ WT.T
+        gram = dealt_gram(WT, knobs.deal) if self.dealt else WT @ WT.T
         sigma = float(params["sigma"])
         empty = self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * sigma**2)
         precision = 1 / sigma**2
@@ -236,7 +239,7 @@ class LinearModel(Model):
         linear.unpack(sums["ss"], ss)
         new, rest = dict(params), np.ones(self.H, bool)
         if "W" in learn:
-            WT, solved = self.new_fields(params["W"].T, ys, ss, points, knobs.undisturbed)
+            WT, solved = self.new_fields(params["W"].T, ys, ss, points, knobs)
             rest = ~solved
             new |= self.constrain({"W": WT.T})
         if "sigma" in learn:
@@ -250,10 +253,10 @@ class LinearModel(Model):
         return new
 
     def new_fields(
-        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, undisturbed: bool
+        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, knobs: Knobs
     ) -> tuple[np.ndarray, np.ndarray]:
         """(sum <s s^T>)^-1 (sum <s> y^T), ET eq. 26, and for which causes ss W^T = ys holds then, (H,) bool."""
-        return solve_fields(WT, ys, ss, points)
+        return solve_fields(WT, ys, ss, points, knobs.deal if self.dealt else None)
 
     def usage(self, sums: Totals) -> np.ndarray:
         h = np.arange(self.H)
