@@ -69,6 +69,7 @@ JOBS = {
     "sample, without memory": ({"name": "mca"}, {**SAMPLE, "samples": 90}, 211, "float64", ANNEAL),
     "sample of all": ({"name": "nmf"}, {**SAMPLE, "candidates": 7}, 150, "float32", ANNEAL),
     "sample of clusters": ({"name": "gmm"}, {**SAMPLE, "samples": 90}, 150, "float64", ANNEAL),
+    "sample by joint": ({"name": "linca"}, {**SAMPLE, "weights": "joint"}, 150, "float64", ANNEAL),
     "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
     "dealt": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
     "dealt to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),

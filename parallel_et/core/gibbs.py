@@ -23,6 +23,7 @@ class Sweeps(NamedTuple):
     chains : how many there are of each point, beside each other
     random : the numbers of this iteration
     first : index of the first point of the block
+    joint : whether the distinct states are weighed by their joint, instead of by how often they were drawn
     """
 
     length: int
@@ -30,6 +31,7 @@ class Sweeps(NamedTuple):
     chains: int
     random: Random
     first: int
+    joint: bool = False
 
     @property
     def draws(self) -> int:
@@ -123,8 +125,9 @@ def sample(model: "Model", ready: Any, seen: Any, candidates: np.ndarray, sweeps
     weights = np.full((n, len(ends) * sweeps.chains), 1.0 / sweeps.draws)
     weights[:, :forgotten] = 0.0
     visited = Chains(candidates, np.concatenate([end.active for end in ends], 1))
-    states, q = distinct(visited, weights)
-    evidence, _ = weigh(model.log_states(ready, seen, states), beta)
+    states, q, _ = distinct(visited, weights)
+    evidence, by_joint = weigh(model.log_states(ready, seen, states), beta)
+    q = by_joint if sweeps.joint else q
     if chains.values is None:
         return Listed(evidence, states, Sparse.of(q))
     values = np.concatenate([end.values for end in ends if end.values is not None], 1)
@@ -132,8 +135,10 @@ def sample(model: "Model", ready: Any, seen: Any, candidates: np.ndarray, sweeps
     return Draws(evidence, drawn.states(), Sparse.of(weights[:, forgotten:]), drawn.listed_values())
 
 
-def distinct(chains: Chains, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct states of each point, (n, K, g) with vacant places, and their weights (n, K), of draws (n, m)."""
+def distinct(chains: Chains, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct states of each point, (n, K, g) with vacant places, their weights (n, K), of draws (n, m), and where
+    each comes first among these, (n, K); -1 for vacant places.
+    """
     n, m = weights.shape
     point = np.broadcast_to(np.arange(n, dtype=">u4")[:, None, None], (n, m, 1)).copy().view(np.uint8)
     rows = np.concatenate([point, np.packbits(chains.active, -1)], -1).reshape(n * m, -1)
@@ -149,4 +154,6 @@ def distinct(chains: Chains, weights: np.ndarray) -> tuple[np.ndarray, np.ndarra
     states[owner, place] = every.reshape(n * m, -1)[index]
     q = np.zeros(states.shape[:2])
     q[owner, place] = np.bincount(which.reshape(-1), weights.reshape(-1), len(index))
-    return states, q
+    first = np.full(states.shape[:2], -1)
+    first[owner, place] = index - owner * m
+    return states, q, first

@@ -1,6 +1,6 @@
 """Select and sample: Gibbs sampling over the candidates of each point (TH ch. 2)."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -34,6 +34,10 @@ class SampleOptions(SchemeOptions):
     chains: int = Field(20, ge=1, le=MOST_CHAINS, description="chains of a point; a multiple of 8 is most economical")
     burn_in: float = Field(1 / 3, ge=0, lt=1, description="share of a chain's samples that are forgotten")
 
+    weights: Literal["draws", "joint"] = Field(
+        "draws", description="a state that was drawn counts as often as that, or once, by its joint, as in et"
+    )
+
     def mistakes(self, latents: Latents) -> list[tuple[str, str, object]]:
         wrong: list[tuple[str, str, object]] = []
         if latents.ordered or latents.least > 1:
@@ -59,7 +63,7 @@ class SelectAndSample(Scheme):
     def __init__(self, options: Any, latents: Latents) -> None:
         self.sampled = options.candidates or latents.atoms
         self.random = options.random if self.sampled < latents.atoms else 0
-        self.chains = options.chains
+        self.chains, self.joint = options.chains, options.weights == "joint"
         self.most, self.candidates = latents.most_of(self.sampled), 0  # none that would be the same next time
         samples = options.samples or 200 * self.sampled
         self.sweeps = -(-samples // (self.chains * self.sampled))
@@ -75,7 +79,7 @@ class SelectAndSample(Scheme):
         seen = step.model.observe_chains(step.ready, block)
         candidates = chosen(step, block, seen, self.sampled, self.random)
         step.phase("states")
-        sweeps = Sweeps(self.sweeps, self.burn, self.chains, step.random, block.first)
+        sweeps = Sweeps(self.sweeps, self.burn, self.chains, step.random, block.first, self.joint)
         return step.model.sample(step.ready, seen, candidates, sweeps, step.beta), kept
 
 

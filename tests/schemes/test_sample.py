@@ -198,6 +198,22 @@ def test_the_evidence_is_that_of_the_distinct_states_and_below_the_exact_one(nam
     assert (exact.evidence - many.evidence).mean() < 0.01
 
 
+@pytest.mark.parametrize("name", MIXING)
+def test_distinct_states_may_be_weighed_by_their_joint(name):
+    params, Y = mixing(name)
+    keys = {"scheme": "sample", "samples": 6 * 9 * H, "chains": 9, "weights": "joint"}
+    found, step = inferred({"name": name, "causes": H}, keys, params, Y, beta=0.7)
+    point, states, q = found.pairs(np.ones(len(Y), bool))
+    logs = 0.7 * step.model.log_joint(step.ready, Y[point], states)
+    np.testing.assert_allclose(q, np.exp(logs - found.evidence[point]), rtol=1e-9)
+    np.testing.assert_allclose(np.bincount(point, q), 1.0, rtol=1e-9)
+    drawn, _ = inferred({"name": name, "causes": H}, {**keys, "weights": "draws"}, params, Y, beta=0.7)
+    np.testing.assert_allclose(found.evidence, drawn.evidence, rtol=1e-12)
+    exact, _ = inferred({"name": name, "causes": H}, {"scheme": "exact"}, params, Y, beta=0.7)
+    off = [np.mean((one.means(H) - exact.means(H)) ** 2) for one in (found, drawn)]
+    assert off[0] < off[1] / 2
+
+
 def test_listed_draws_and_moments_of_them_make_the_same_statistics(monkeypatch):
     _, Y = mixing("linca")
     keys = {"scheme": "sample", "candidates": 4, "random": 1, "samples": 4 * 12 * 9, "chains": 12}

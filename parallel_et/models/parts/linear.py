@@ -148,7 +148,8 @@ class LinearModel(Model):
 
     def sample(self, ready: Ready, seen: Seen, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
         n, C = candidates.shape
-        kept, groups = sweeps.length - sweeps.burn, -(-sweeps.chains // LANES)
+        burn = 0 if sweeps.joint else sweeps.burn
+        kept, groups = sweeps.length - burn, -(-sweeps.chains // LANES)
         products, evidence, found = np.empty((n, C)), np.empty(n), np.empty((n, C), bool)
         select.products(seen.Y, ready.WT, candidates, products)
         draws = np.empty((n, C, -(-kept * groups // 8) * 8), np.uint8)
@@ -164,16 +165,23 @@ class LinearModel(Model):
             sweeps.first,
             sweeps.order(C),
             sweeps.betas(beta),
-            sweeps.burn,
+            burn,
             sweeps.chains,
             evidence,
             found,
             draws,
         )
-        if C > WIDE:
+        if C > WIDE or sweeps.joint:
             bits = np.unpackbits(draws[..., : kept * groups], -1, bitorder="little").reshape(n, C, kept, groups * LANES)
             active = bits[..., : sweeps.chains].reshape(n, C, -1).swapaxes(1, 2).astype(bool)
-            states, q = distinct(Chains(candidates, active), np.full((n, sweeps.draws), 1 / sweeps.draws))
+            states, q, first = distinct(Chains(candidates, active), np.full(active.shape[:2], 1 / active.shape[1]))
+            if sweeps.joint:
+                s = np.take_along_axis(active, np.maximum(first, 0)[..., None], 1).astype(float)
+                pair = ready.precision * ready.gram[candidates[:, :, None], candidates[:, None]]
+                pair[:, np.arange(C), np.arange(C)] = 0.0
+                gain = products * ready.precision + ready.bias[candidates]
+                logs = seen.base[:, None] + (s * (gain[:, None] - 0.5 * (s @ pair))).sum(-1)
+                q = np.where(first < 0, 0.0, np.exp(beta * logs - evidence[:, None]))
             return Listed(evidence, states, Sparse.of(q))
         moments = np.empty((C * (C + 1) // 2, n))
         gibbs.moments_of(draws.view(np.uint64), float(sweeps.draws), moments)
