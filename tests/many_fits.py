@@ -8,6 +8,7 @@ from problems import job_table, random_data, random_params
 
 from parallel_et import fit
 from parallel_et.core import expectation
+from parallel_et.models.parts import linear
 from parallel_et.parallel.ranks import Ranks
 
 ANNEAL = {
@@ -28,6 +29,7 @@ SEARCH = {"select": 3, "near": 2, "flip": 3, "toggle": 9, "cross": 3, "marginals
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
 DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
+SAMPLE = {"scheme": "sample", "candidates": 4, "samples": 200, "chains": 10}
 JOBS = {
     # keys of [model], scheme, points, dtype, anneal
     "linca": ({"name": "linca"}, ET, 403, "float64", ANNEAL),
@@ -83,6 +85,15 @@ JOBS = {
     "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
     "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
     "hard": ({"name": "nmf"}, {"scheme": "hard", "gamma": 3, "propose": SEARCH}, 211, "float64", ANNEAL),
+    "sample": ({"name": "linca"}, SAMPLE, 403, "float64", ANNEAL),
+    "sample, without memory": ({"name": "mca"}, {**SAMPLE, "samples": 90}, 211, "float64", ANNEAL),
+    "sample of all": ({"name": "nmf"}, {**SAMPLE, "candidates": 7}, 150, "float32", ANNEAL),
+    "sample of clusters": ({"name": "gmm"}, {**SAMPLE, "samples": 90}, 150, "float64", ANNEAL),
+    "sample by joint": ({"name": "linca"}, {**SAMPLE, "weights": "joint"}, 150, "float64", ANNEAL),
+    "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
+    "dealt": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
+    "dealt to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),
+    "dealt in batches": ({"name": "linca", "causes": 80}, ET, 150, "float64", {**ANNEAL, "batch": 64}),
     "batches": ({"name": "linca"}, ET, 403, "float64", {**ANNEAL, "batch": 90}),
     "kept in batches": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", {**ANNEAL, "batch": 150}),
     "kept in batches, without memory": ({"name": "linca"}, MOODY, 403, "float64", {**ANNEAL, "batch": 150}),
@@ -107,13 +118,13 @@ JOBS = {
 }
 
 
-THREADED = ("ternary", "counts", "kept, without memory")
+THREADED = ("ternary", "counts", "kept, without memory", "sample")
 """Jobs that many ranks do with threads as well."""
 
 
 def fits(threads, comm=None, names=tuple(JOBS)):
     """All that these jobs learn, by name."""
-    found, room = {}, expectation.ROOM
+    found, room, large = {}, expectation.ROOM, linear.LARGE
     for name in names:
         model, inference, points, dtype, anneal = JOBS[name]
         kind = model.get("name", Path(model.get("file", "")).stem)
@@ -125,10 +136,11 @@ def fits(threads, comm=None, names=tuple(JOBS)):
             table["model"] = {"causes": 7, **model}
         table["run"]["threads"] = threads
         expectation.ROOM = -(1 << 40) if "without memory" in name else room
+        linear.LARGE = 0 if "dealt" in name else large
         try:
             result = fit(table, data, comm=comm)
         finally:
-            expectation.ROOM = room
+            expectation.ROOM, linear.LARGE = room, large
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
         if "renewed_fields" in result.history:

@@ -32,7 +32,9 @@ class Workload:
     """One problem; ``most`` is the ratio to one matrix product that it is to stay below.
 
     Where a product says little, ``most_ns`` are nanoseconds a state instead: of a few dimensions, or each 100 of many.
-    ``search`` has the kept states, and the proposals of each kind, of one by tv; ``keys`` has keys of the model's own.
+    ``search`` has the kept states, and the proposals of each kind, of one by tv; ``samples`` are those of a point of
+    one that samples, whose ``most_ns`` is for each of them in the phase of the states; ``keys`` has keys of the model's
+    own; ``block`` is the points a block, if not what follows from the sizes.
     """
 
     id: str
@@ -49,6 +51,8 @@ class Workload:
     what: str = ""
     search: Mapping[str, int] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
+    samples: int = 0
+    block: int | None = None
 
     def job(self, threads: int = 1) -> Job:
         """The problem as a job."""
@@ -57,7 +61,7 @@ class Workload:
         if self.gamma is None:
             model["init"] = {"W": 0.0}  # it begins nearby, no points have to be chosen
         else:
-            inference["gamma"] = self.gamma
+            inference |= {} if self.samples else {"gamma": self.gamma}
             learn = {"linca": ["W", "sigma", "pi"], "oca": ["W", "T", "sigma", "pi"]}.get(self.model, ["W"])
             model |= {"pi": min(0.5, ACTIVE / self.causes), "learn": learn}
             model |= {"sigma": SIGMA} if self.keys != POISSON else {}
@@ -66,11 +70,13 @@ class Workload:
             "data": {"source": "array:drawn"},
             "inference": inference,
             "anneal": {"temperature": self.temperature},
-            "run": {"seed": SEED, "threads": threads},
+            "run": {"seed": SEED, "threads": threads, **({"block": self.block} if self.block else {})},
         }
         return check_job(table, self.id)
 
     def _scheme(self) -> dict[str, Any]:
+        if self.samples:
+            return {"scheme": "sample", "samples": self.samples}
         if not self.search:
             return {"singletons": self.singletons}
         kinds = dict(self.search)
@@ -82,6 +88,7 @@ WORKLOADS = (
     Workload("W2", "linca", 20000, 256, 200, 8, 4, most=2.0, what="16 x 16 patches"),
     Workload("W3", "linca", 20000, 676, 800, 10, 4, most=1.25, what="26 x 26 patches"),
     Workload("W4", "linca", 4000, 1600, 1600, 12, 4, most=1.25, what="40 x 40 patches"),
+    Workload("S4", "linca", 2000, 1600, 1600, 34, 34, most_ns=5.0, what="40 x 40 patches, sampled", samples=6800),
     Workload("L1", "linca", 40000, 200, 200, 10, 4, True, most=4.0, what="sound"),
     Workload("F2", "nmf", 20000, 256, 200, 8, 4, most=6.0, what="16 x 16 patches"),
     Workload("M2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=12.0, what="10 x 10 patches"),

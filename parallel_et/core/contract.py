@@ -11,6 +11,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from parallel_et.core import gibbs
+from parallel_et.core.gibbs import Chains, Sweeps
 from parallel_et.core.posterior import Posterior, Sparse, Tabled, sum_rows, weigh
 from parallel_et.core.random import Random
 from parallel_et.core.schema import Section
@@ -69,6 +71,8 @@ class Learner:
     """Passes over the posteriors that its M-step takes, each with sums and a maximisation of its own."""
     online: bool = False
     """Whether its M-step takes a step from the parameters by the sums of a batch, which then are not averaged."""
+    dealt: bool = False
+    """Whether its M-step is large: it is then done by all ranks at once, which share its pieces by ``knobs.deal``."""
 
     def lacks(self, method: str) -> UserError:
         """The line that tells the author of a class that a method is missing."""
@@ -286,6 +290,25 @@ class Model(Learner):
             logs = np.hstack([logs, alone])
         evidence, q = weigh(logs, beta)
         return Tabled(evidence, candidates, table, *map(Sparse.of, np.split(q, [len(table)], 1)))
+
+    def observe_chains(self, ready: Any, block: Block) -> Any:
+        """What a block needs more than once where its states are sampled."""
+        return self.observe_states(ready, block)
+
+    def sample(self, ready: Any, seen: Any, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
+        """Gibbs sampling of p(s, y_n)^beta over the candidates (n, C), in rising order; by default with ``redraw``."""
+        return gibbs.sample(self, ready, seen, candidates, sweeps, beta)
+
+    def begin(self, chains: Chains) -> Chains:
+        """Chains before the first sweep; a model whose causes have values gives them some."""
+        return chains
+
+    def redraw(self, ready: Any, seen: Any, chains: Chains, site: int, beta: float, uniforms: np.ndarray) -> Chains:
+        """Draw candidate ``site`` of each chain anew, given all others, by numbers in [0, 1), (n, chains).
+
+        By default by log joints; a model whose causes have values draws them here as well.
+        """
+        return gibbs.redrawn(self, ready, seen, chains, site, beta, uniforms)
 
     def best(self, ready: Any, block: Block, posterior: Any) -> np.ndarray:
         """The most probable of the considered states, of equal ones the first, (n, g)."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.core.clock import Clock, phases
+from parallel_et.core.clock import Clock, Dealing, Dealt, phases
 from parallel_et.core.contract import UNUSED, Knobs, Learner, Params, Totals
 from parallel_et.core.expectation import FAR, Expectation
 from parallel_et.core.plan import Position
@@ -26,6 +26,7 @@ class Info(NamedTuple):
     points_used: int
     unused: np.ndarray
     seconds: dict[str, float]
+    dealt: list[Dealt]
     renewed: int | None = None
 
 
@@ -46,7 +47,9 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
     """One EM iteration, of the next batch: preselection and E-step, data classification, M-step, parameter noise."""
     N, passes, clock = problem.plan.batches.size(knobs.iteration), list(problem.passes(knobs)), Clock("prepare")
     count, cutting = min(N, max(0, knobs.points)), knobs.points < N
-    expectation = Expectation(problem, params, knobs, again=cutting or len(passes) > 1)
+    dealing = Dealing(ranks.deal)
+    shared = knobs._replace(deal=dealing)
+    expectation = Expectation(problem, params, shared, again=cutting or len(passes) > 1)
 
     used = np.ones(len(expectation.evidence), bool)
     if cutting:
@@ -61,28 +64,31 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
     for number, (learner, stage) in enumerate(passes):
         clock("prepare")
         if number > 0:
-            ready = learner.prepare(new, knobs)
+            ready = learner.prepare(new, shared)
         clock("blocks")
         with ranks.together():
             total = expectation.collect(learner, stage, new, ready, used)
         clock("communication")
-        found = {**total.on_root(ranks), "points": np.array(float(count))}
+        everywhere = problem.dealt(learner)
+        sums_of = total.everywhere if everywhere else total.on_root
+        found = {**sums_of(ranks), "points": np.array(float(count))}
         clock("mstep")
         with ranks.together():
-            if ranks.is_root:
+            if ranks.is_root or everywhere:
                 sums = problem.average(learner, stage, found, knobs)
                 unused = problem.model.usage(sums) <= UNUSED * problem.shard.points if number == 0 else unused
                 if sums["points"]:
-                    new = problem.maximise(learner, stage, new, sums, knobs, params, earlier.get(learner))
+                    by = shared if everywhere else knobs
+                    new = problem.maximise(learner, stage, new, sums, by, params, earlier.get(learner))
                 earlier[learner] = sums
                 new = add_noise(problem, new, knobs) if number == len(passes) - 1 else new
         clock("communication")
-        new = ranks.share(new)
+        new = ranks.agree(new) if everywhere else ranks.share(new)
 
     problem.carry(params, new)
     expectation.keep()
     free_energy = exact_sum(ranks, expectation.evidence, N) / N
-    return new, Info(free_energy, count, unused, phases(clock, expectation.clocks))
+    return new, Info(free_energy, count, unused, phases(clock, expectation.clocks), dealing.done)
 
 
 def add_noise(problem: Problem, params: Params, knobs: Knobs) -> Params:

@@ -7,6 +7,7 @@ import numpy as np
 
 from parallel_et.core.batches import Batches
 from parallel_et.core.contract import Knobs, Model, Params
+from parallel_et.errors import UserError
 
 RENEWAL = (0.5, 0.8)
 """Between which parts of a run fields begin anew, where the job has it so."""
@@ -54,7 +55,12 @@ class Plan:
         self.iterations: int = anneal.iterations
         self.noise = dict(anneal.noise)
         self.own = {name: getattr(anneal, name) for name in model.knobs if getattr(anneal, name) is not None}
-        self.waiting = None if isinstance(anneal.temperature, float | list) else anneal.temperature
+        given = anneal.temperature
+        self.waiting = given if hasattr(given, "steps") else None
+        self.by_variance = hasattr(given, "variance")
+        self.temperature = given.variance if self.by_variance else given
+        if self.by_variance and "sigma" not in model.params:
+            raise UserError("anneal.temperature.variance: expected a model with sigma, found one without")
 
     def at(self, iteration: int, params: Params, cooled: int = 0) -> Knobs:
         """What iteration ``iteration`` uses, which begins with ``params`` after so many steps of cooling."""
@@ -63,7 +69,9 @@ class Plan:
             return value_at(schedule, iteration, self.iterations)
 
         if (wait := self.waiting) is None:
-            temperature = value(self.anneal.temperature)
+            temperature = value(self.temperature)
+            if self.by_variance:  # the thesis's beta = sigma^2 / T, TH eq. 2.9
+                temperature = max(1.0, temperature / float(np.mean(params["sigma"] ** 2)))
         else:
             temperature = float(np.interp(cooled, (0, wait.steps), (wait.start, wait.end)))
         points, cut = self.batches.size(iteration), value(self.anneal.cut.schedule)
@@ -122,7 +130,7 @@ class Plan:
 
     def settled(self, iteration: int, cooled: int = 0) -> bool:
         """Whether all schedules have reached their last values."""
-        schedules = [self.anneal.temperature, self.anneal.cut.schedule, *self.noise.values(), *self.own.values()]
+        schedules = [self.temperature, self.anneal.cut.schedule, *self.noise.values(), *self.own.values()]
         last = [s[-1][0] * (self.iterations if s[-1][0] <= 1 else 1) for s in schedules if isinstance(s, list)]
         cold = self.waiting is None or cooled == self.waiting.steps
         last += [RENEWAL[1] * self.iterations] * (self.anneal.renew > 0) + [self.anneal.hold]

@@ -57,6 +57,10 @@ class Problem:
             total.reset(bounds, self.shard.points, self.shard.block)
         return self._sums[learner, stage]
 
+    def dealt(self, learner: Learner) -> bool:
+        """Whether all ranks do the M-step; averages of batches are the root's."""
+        return learner.dealt and self.plan.batches.count == 1
+
     def average(self, learner: Learner, stage: str, sums: Totals, knobs: Knobs) -> Totals:
         """The sums of a batch as those of all points, averaged with earlier ones (Cappé and Moulines 2009)."""
         batches = self.plan.batches

@@ -180,6 +180,14 @@ def in_lists(state: np.ndarray, atom: np.ndarray, count: int) -> np.ndarray:
     return states
 
 
+def in_front(table: np.ndarray, active: np.ndarray, nothing: float) -> np.ndarray:
+    """The active entries of a table (..., C) in lists, padded with ``nothing``: (..., g)."""
+    width = max(1, int(active.sum(-1).max(initial=0)))
+    order = np.argsort(~active, axis=-1, kind="stable")[..., :width]
+    taken = np.take_along_axis(np.broadcast_to(table, active.shape), order, -1)
+    return np.where(np.take_along_axis(active, order, -1), taken, table.dtype.type(nothing))
+
+
 def best(scores: np.ndarray, count: int) -> np.ndarray:
     """The ``count`` atoms with the largest scores (n, atoms), in rising order; of equal scores those of lower index."""
     candidates = np.empty((len(scores), count), np.int32)

@@ -1,5 +1,6 @@
 """Real data for the jobs of the papers, out of packages of PyPI or a program of Debian; nothing is fetched."""
 
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from io import BytesIO
 from os import PathLike
@@ -50,6 +51,13 @@ OBJECTS = (
     "status/user-trash-full",
 )
 """Icons that stand in for the 20 objects of the OCA paper: of many shapes and colours."""
+PHOTOS = (
+    ("scikit-image", "skimage/data/chelsea.png"),
+    ("scikit-learn", "sklearn/datasets/images/flower.jpg"),
+    ("scikit-image", "skimage/data/grass.png"),
+    ("scikit-image", "skimage/data/gravel.png"),
+)
+"""Packages and their files: a cat, a flower, a lawn and gravel."""
 
 
 def packaged(package: str, file: str) -> Path:
@@ -121,6 +129,34 @@ def grass(
     return file
 
 
+def photos(
+    folder: str | PathLike[str],
+    name: str,
+    count: int,
+    size: int,
+    comm: Any = None,
+    images: str | PathLike[str] | None = None,
+) -> Path:
+    """Write ``count`` patches of photographs to ``name.h5:/patches`` in a folder; all ranks call this together.
+
+    They are (count, size, size) float32 of ``images``, or else of those in ``PHOTOS``, as bright as the scene was: the
+    brightest two percent of the pixels of an image clamped, then a difference of Gaussians of 1 and 3 pixels.
+    """
+    place = Path(folder)
+    if images is None:
+        images = place / "photos"
+        Ranks(comm).from_root(partial(save_photos, images))
+    patches = place / f"{name}.h5"
+    cut(Patches([str(images)], str(patches), size, count, clamp=2.0, dog=(1.0, 3.0), fresh=True, quiet=True), comm)
+    return patches
+
+
+def save_photos(folder: Path) -> None:
+    """Write the photographs of ``PHOTOS`` to a folder."""
+    for package, file in PHOTOS:
+        save(folder / f"{Path(file).stem}.npy", linear(picture(package, file)))
+
+
 def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None) -> Path:
     """Write all segments of 12.5 ms of recordings to ``sound.h5:/segments`` in a folder; all ranks call this together.
 
@@ -169,7 +205,12 @@ def cut(options: Patches | Sounds, comm: Any = None) -> None:
 
 def grass_image() -> np.ndarray:
     """Its grey values, from 0 to 1."""
-    return grey(open_images(str(packaged(*GRASS)))[0]) / 255
+    return picture(*GRASS)
+
+
+def picture(package: str, file: str) -> np.ndarray:
+    """The grey values of a picture of a package, from 0 to 1."""
+    return grey(open_images(str(packaged(package, file)))[0]) / 255
 
 
 def linear(image: np.ndarray) -> np.ndarray:

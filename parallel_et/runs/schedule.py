@@ -42,6 +42,7 @@ WARM = f"a schedule with temperatures from {COLDEST:g} to {HOTTEST:g}"
 FALL = "an end that is not above the start"
 SHARE = "a schedule with values from 0 (no cut) to 1 (the full cut)"
 SPREAD = f"a schedule with standard deviations from 0 to {LARGEST:g}"
+Warm = Annotated[Any, _within(COLDEST, HOTTEST, WARM), WARM]
 Share = Annotated[Any, _within(0.0, 1.0, SHARE), SHARE]
 Spread = Annotated[Any, _within(0.0, LARGEST, SPREAD), SPREAD]
 
@@ -64,10 +65,22 @@ class Cooling(Section):
         return self
 
 
+class Variance(Section):
+    """A temperature that follows sigma: the E-step has this variance of the noise, as long as sigma^2 is below it."""
+
+    variance: Warm = Field(description="its schedule, v: T = v / sigma^2, or 1 where that is less")
+
+
+def _kind(value: Any) -> str:
+    by_variance = isinstance(value, Variance) or (isinstance(value, dict) and "variance" in value)
+    return "Variance" if by_variance else "Cooling" if isinstance(value, dict | Cooling) else "schedule"
+
+
 Temperature = Annotated[
     Annotated[Any, _within(COLDEST, HOTTEST, WARM), Tag(f"{CHOICE}schedule")]
-    | Annotated[Cooling, Tag(f"{CHOICE}Cooling")],
-    Discriminator(lambda value: f"{CHOICE}{'Cooling' if isinstance(value, dict | Cooling) else 'schedule'}"),
+    | Annotated[Cooling, Tag(f"{CHOICE}Cooling")]
+    | Annotated[Variance, Tag(f"{CHOICE}Variance")],
+    Discriminator(lambda value: CHOICE + _kind(value)),
     WARM,
 ]
 

@@ -49,7 +49,11 @@ USAGE = [
     ),
     ("patches", "images --all --zca 0", "--zca: expected a positive number, found 0.0"),
     ("report", "runs/demo --shape 5by6", "--shape: expected numbers as in 16x16, found 5by6"),
-    ("reproduce", "et-2011", "expected et-2010 or mca-2008 or oca-2014 or planted or tvem-2019, found et-2011"),
+    (
+        "reproduce",
+        "et-2011",
+        "expected et-2010 or mca-2008 or oca-2014 or planted or thesis-2018 or tvem-2019, found et-2011",
+    ),
     ("reproduce", "et-2010 --trials 0", "--trials: expected a positive number, found 0"),
     (
         "slurm",

@@ -59,7 +59,7 @@ MISTAKES = [
     ("model.init.W.std", -1.0, "model.init.W.std: expected a value of 0 or more, found -1.0"),
     ("inference.gamma", 6, "inference.gamma: expected at most inference.candidates = 5, found 6"),
     ("inference.candidates", 11, "inference.candidates: expected at most model.causes = 10, found 11"),
-    ("inference.scheme", "etc", 'inference.scheme: expected et or exact or hard or tv, found "etc"'),
+    ("inference.scheme", "etc", 'inference.scheme: expected et or exact or hard or sample or tv, found "etc"'),
     ("anneal.temperature", [], "anneal.temperature: expected a number, or pairs [position, value] with rising"),
     ("anneal.temperature", [[0.5, 2.0], [0.1, 1.0]], "anneal.temperature: expected a number, or pairs"),
     (
