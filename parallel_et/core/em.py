@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.core.clock import Clock, Dealing, Dealt, phases
+from parallel_et.core.clock import Clock, Dealing, phases
 from parallel_et.core.contract import UNUSED, Knobs, Learner, Params, Totals
 from parallel_et.core.expectation import FAR, Expectation
-from parallel_et.core.plan import Position
+from parallel_et.core.plan import Info, Position
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
 from parallel_et.core.renewal import renew
@@ -17,17 +16,6 @@ from parallel_et.errors import UserError
 from parallel_et.parallel.cut import largest
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.sums import exact_sum
-
-
-class Info(NamedTuple):
-    """What the root knows of an iteration besides the parameters; ``renewed``: fields that began anew before it."""
-
-    free_energy: float
-    points_used: int
-    unused: np.ndarray
-    seconds: dict[str, float]
-    dealt: list[Dealt]
-    renewed: int | None = None
 
 
 def train(problem: Problem, ranks: Ranks, at: Position, watch: Callable[[Position, Knobs, Info], bool]) -> Position:

@@ -1,16 +1,28 @@
 """Annealing: what the schedules of a run say for each iteration, and when it ends."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parallel_et.core.batches import Batches
+from parallel_et.core.clock import Dealt
 from parallel_et.core.contract import Knobs, Model, Params
 from parallel_et.errors import UserError
 
 RENEWAL = (0.5, 0.8)
 """Between which parts of a run fields begin anew, where the job has it so."""
+
+
+class Info(NamedTuple):
+    """What the root knows of an iteration besides the parameters; ``renewed``: fields that began anew before it."""
+
+    free_energy: float
+    points_used: int
+    unused: np.ndarray
+    seconds: dict[str, float]
+    dealt: list[Dealt]
+    renewed: int | None = None
 
 
 @dataclass(frozen=True)

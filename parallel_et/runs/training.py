@@ -12,8 +12,8 @@ import numpy as np
 
 from parallel_et.control.progress import Reporter
 from parallel_et.core.contract import Knobs, Params
-from parallel_et.core.em import Info, train
-from parallel_et.core.plan import Position
+from parallel_et.core.em import train
+from parallel_et.core.plan import Info, Position
 from parallel_et.core.problem import Problem
 from parallel_et.data.base import Source
 from parallel_et.parallel.ranks import Ranks, library_version

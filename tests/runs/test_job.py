@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from parallel_et.errors import UserError
+from parallel_et.models import MODELS
 from parallel_et.runs.job import check_job, differing_keys, read_job
 
 GOOD = {
@@ -29,7 +30,7 @@ MISTAKES = [
     (
         "model.name",
         "mac",
-        'model.name: expected bsc or gmm or linca or mca or nmf or noisyor or oca or pmm, found "mac"',
+        f'model.name: expected {" or ".join(MODELS.names())}, found "mac"',
     ),
     ("model.causes", "ten", 'model.causes: expected an integer, found "ten"'),
     ("model.causes", 0, "model.causes: expected a value of 1 or more, found 0"),
@@ -91,7 +92,7 @@ MISTAKES = [
     (
         "data.source",
         "bras",
-        'data.source: expected "bars", "clusters", "model", "objects", "planted", "file.npy" or "file.h5:/dataset", '
+        'data.source: expected "bars", "clusters", "mixed", "model", "objects", "planted", "file.npy" or "file.h5:/dataset", '
         'found "bras"',
     ),
     ("data.width", 7, "data.width: expected whole numbers of 1 and more that fit on the grid of 5, found 7"),
@@ -113,7 +114,7 @@ MISTAKES = [
     (
         "model.name",
         "a\nb",
-        'model.name: expected bsc or gmm or linca or mca or nmf or noisyor or oca or pmm, found "a\\nb"',
+        f'model.name: expected {" or ".join(MODELS.names())}, found "a\\nb"',
     ),
     ("model.a\nb", 1, "model.a\\nb: unknown key"),
     ("model.init.W", {"file": "W\x1b[2J.h5"}, "model.init.W.file: expected a text of at most 4096 characters that can"),
