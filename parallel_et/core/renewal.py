@@ -35,7 +35,7 @@ SURE = 1e-12
 
 
 class Left(NamedTuple):
-    """Of some points: these (n, D), what is left of them (n, D), and the probability of each cause (n, H)."""
+    """Of some points: these (n, D), what is left of them (n, D), and the probability of each atom (n, atoms)."""
 
     points: np.ndarray
     rest: np.ndarray
@@ -134,8 +134,8 @@ def with_new(problem: Problem, at: Position, number: int, left: Left, fields: np
     few = problem.model.H // SHARE >> number // PATIENCE
     if fields.shape[1] == 0:
         return at.params, 0
-    lost = -np.log(np.maximum(1 - left.active, SURE)).sum(0)  # of the free energy, by their absence
-    least = np.argsort(lost, kind="stable")[: problem.model.H]
+    lost = -np.log(np.maximum(1 - left.active, SURE)).sum(0)  # of the free energy, by the absence of each atom
+    least = np.argsort(np.bincount(problem.model.latents.owners, lost, problem.model.H), kind="stable")
     if few > 1:
         count = min(few, fields.shape[1])
         old, new = least[:count], np.arange(count)
@@ -150,7 +150,8 @@ def with_new(problem: Problem, at: Position, number: int, left: Left, fields: np
 
 
 def knobs_of(problem: Problem, at: Position, step: int, params: Params) -> Knobs:
-    """What an iteration of an attempt uses."""
-    knobs = problem.plan.at(at.iteration + step, params, at.cooled)
+    """What an iteration of an attempt uses: the schedules as they are before it, so that free energies compare."""
+    knobs = problem.plan.at(at.iteration, params, at.cooled)
     soft = {name: knob.rule(WARM) for name, knob in problem.model.knobs.items()}
-    return knobs._replace(model=soft if step < SOFT else knobs.model, held=step < HELD)
+    own = soft if step < SOFT else knobs.model
+    return knobs._replace(iteration=at.iteration + step, model=own, held=step < HELD)

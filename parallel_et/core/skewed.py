@@ -80,7 +80,6 @@ def whitened(problem: Problem, ranks: Ranks) -> White:
         return (Y - mean).T @ (Y - mean)
 
     covariance = summed(problem, ranks, (D, D), 4 * largest**2, products) / N
-
     return ranks.from_root(lambda: white_of(mean, covariance, H))
 
 

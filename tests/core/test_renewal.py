@@ -1,12 +1,15 @@
 """Fields that begin anew: where a cause is missing it is found, and where none is all stays to the bit."""
 
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
 from problems import job_table, params_of, problem_of
 
 from parallel_et import fit
-from parallel_et.core.renewal import skewed_directions, unexplained
+from parallel_et.core.plan import Position
+from parallel_et.core.renewal import Left, skewed_directions, unexplained, with_new
 from parallel_et.errors import UserError
 from parallel_et.papers.planted import cosines
 from parallel_et.parallel.ranks import Ranks
@@ -137,3 +140,19 @@ def test_what_cannot_begin_anew_is_refused(model, anneal, words):
     table = {"model": {"name": model, "causes": 3}, "data": {"source": "array:given"}, "inference": inference}
     with pytest.raises(UserError, match=f"^anneal.renew: {words}$"):
         fit({**table, "anneal": {"renew": 1, **anneal}}, np.random.default_rng(1).normal(size=(20, 4)))
+
+
+def test_the_fields_that_are_missed_least_are_replaced():
+    """Ternary: a cause is missed as its two atoms are together."""
+    ternary = {"file": str(Path(__file__).parents[2] / "examples/ternary.py"), "causes": 20}
+    problem, params = problem_of(job_table(ternary, {"candidates": 3, "gamma": 2}), np.ones((4, 5)))
+    active = np.full((4, 40), 0.5)
+    active[:, [3, 23, 7, 27, 11]] = 0.0  # one of the two atoms of cause 11 is active still
+    left, new = Left(np.ones((4, 5)), np.ones((4, 5)), active), np.arange(15.0).reshape(5, 3)
+    found, count = with_new(problem, Position(0, params), 0, left, new)
+    assert count == 2
+    assert np.flatnonzero((found["W"] != params["W"]).any(0)).tolist() == [3, 7]
+    np.testing.assert_array_equal(found["W"][:, [3, 7]], new[:, :2])
+    one = with_new(problem, Position(0, params), 2, left, new)[1]  # half as many
+    assert one == 1
+    assert with_new(problem, Position(0, params), 0, left, new[:, :0])[1] == 0
