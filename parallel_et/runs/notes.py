@@ -7,7 +7,7 @@ import numpy as np
 from parallel_et.core.contract import Params
 from parallel_et.core.problem import Problem
 
-NOISE = (0.01, 10.0)
+NOISE = (0.01, 20.0)
 """Where sigma begins, in units of the spread of the data: below and above it does not fit."""
 FIELDS = (1 / 30, 30.0)
 """The root mean square of the fields at the beginning, in units of that of the data."""
