@@ -40,22 +40,24 @@ def distance_along(X, x, Y, y, scale, D):
 
 
 @part
-def joints_of(form, Y, n, WT, scale, bias, clusters, row, count, logs):
-    """Log joints of point n and ``count`` clusters of a row, -inf for negative ones, to the same row of logs."""
-    D, first = Y.shape[1], row * clusters.shape[1]
-    clusters, logs = clusters.reshape(-1), logs.reshape(-1)
+def joints_of(form, Y, first, last, WT, scale, bias, clusters, count, logs):
+    """Log joints of the points [first, last), each with ``count`` of the listed clusters; -inf for negative ones."""
+    D = Y.shape[1]
     if form == ROUND:  # outside of the loops, as arrays that branches share are counted by slow calls
-        for k in range(first, first + count):
-            c = np.int64(clusters[k])
-            logs[k] = -np.inf if c < 0 else bias[c] - scale[c] * distance(Y, n * D, WT, c * D, D)
+        for n in range(first, last):
+            for k in range((n - first) * count, (n - first + 1) * count):
+                c = np.int64(clusters[k])
+                logs[k] = -np.inf if c < 0 else bias[c] - scale[c] * distance(Y, n * D, WT, c * D, D)
     elif form == ALONG:
-        for k in range(first, first + count):
-            c = np.int64(clusters[k])
-            logs[k] = -np.inf if c < 0 else bias[c] - distance_along(Y, n * D, WT, c * D, scale, D)
+        for n in range(first, last):
+            for k in range((n - first) * count, (n - first + 1) * count):
+                c = np.int64(clusters[k])
+                logs[k] = -np.inf if c < 0 else bias[c] - distance_along(Y, n * D, WT, c * D, scale, D)
     else:
-        for k in range(first, first + count):
-            c = np.int64(clusters[k])
-            logs[k] = -np.inf if c < 0 else bias[c] + product(Y, n * D, WT, c * D, D)
+        for n in range(first, last):
+            for k in range((n - first) * count, (n - first + 1) * count):
+                c = np.int64(clusters[k])
+                logs[k] = -np.inf if c < 0 else bias[c] + product(Y, n * D, WT, c * D, D)
 
 
 @kernel("void(int64, float64[:,::1], float64[:,::1], float64[::1], float64[::1], int32[:,::1], float64[:,::1])")
@@ -65,8 +67,7 @@ def joints(form, Y, WT, scale, bias, clusters, logs):
     Y (n, D), WT (C, D), scale (C,) or (C D,) as the form has it, bias (C,), clusters (n, K), logs (n, K) out.
     Costs 3 D operations a cluster.
     """
-    for n in range(len(Y)):
-        joints_of(form, Y, n, WT, scale, bias, clusters, n, clusters.shape[1], logs)
+    joints_of(form, Y, 0, len(Y), WT, scale, bias, clusters.reshape(-1), clusters.shape[1], logs.reshape(-1))
 
 
 @kernel("void(float32[:,::1], int64, float64[:,::1], float64[:,::1], float64[::1], float64[::1], int32[:,::1], int64)")
@@ -79,19 +80,19 @@ def nearest(upper, form, Y, WT, scale, bias, candidates, first):
     """
     C, H, lanes = candidates.shape[1], upper.shape[1], 2 * LANES
     tops = np.empty(-(-2 * C // lanes) * lanes, np.float32)
-    found, short, exact = np.empty((1, H + lanes), np.int32), np.empty(H + lanes, np.float32), np.empty((1, H))
+    found, short, exact = np.empty(H + lanes, np.int32), np.empty(H + lanes, np.float32), np.empty(H)
     for m in range(len(upper)):
         n = first + m
-        count, limit = shortlist(upper, m, C, lanes, np.float32(0.0), tops, found[0], short), np.inf
-        joints_of(form, Y, n, WT, scale, bias, found, 0, count, exact)
+        count, limit = shortlist(upper, m, C, lanes, np.float32(0.0), tops, found, short), np.inf
+        joints_of(form, Y, n, n + 1, WT, scale, bias, found, count, exact)
         for k in range(count):
-            limit = min(limit, exact[0, k])
-        count = list_few(upper, m, np.float32(limit - BELOW * abs(limit)), lanes, found[0])
+            limit = min(limit, exact[k])
+        count = list_few(upper, m, np.float32(limit - BELOW * abs(limit)), lanes, found)
         if count > C:
-            joints_of(form, Y, n, WT, scale, bias, found, 0, count, exact)
-            keep_best(exact[0], C, found[0], count)
+            joints_of(form, Y, n, n + 1, WT, scale, bias, found, count, exact)
+            keep_best(exact, C, found, count)
         for i in range(C):
-            candidates[n, i] = found[0, i]
+            candidates[n, i] = found[i]
 
 
 @kernel(
