@@ -92,8 +92,8 @@ MISTAKES = [
     (
         "data.source",
         "bras",
-        'data.source: expected "bars", "clusters", "mixed", "model", "objects", "planted", "file.npy" or "file.h5:/dataset", '
-        'found "bras"',
+        'data.source: expected "bars", "clusters", "mixed", "model", "objects", "planted", "file.npy" or '
+        '"file.h5:/dataset", found "bras"',
     ),
     ("data.width", 7, "data.width: expected whole numbers of 1 and more that fit on the grid of 5, found 7"),
     ("data.probability", [0.1, 0.2], "data.probability: expected a number in (0, 1), or one for each of the 10 bars"),
