@@ -133,7 +133,11 @@ TABLE = [
         "et-2010 --only linca-bar-noisy",
         "--only: expected linca-bars-noisy, found linca-bar-noisy",
     ),
-    ("reproduce", "et-2010 --data empty", "empty: expected files or folders named digits, grass, sound, found none"),
+    (
+        "reproduce",
+        "et-2010 --data empty",
+        "empty: expected files or folders named digits, grass, sound, phonemes, found none",
+    ),
     ("sounds", "in --length 0.01ms", "--length: expected at least one sample, which takes 0.125 ms, found 0.01ms"),
     (
         "sounds",
