@@ -8,6 +8,7 @@ from problems import job_table, random_data, random_params
 
 from parallel_et import fit
 from parallel_et.core import expectation
+from parallel_et.models.parts import linear
 from parallel_et.parallel.ranks import Ranks
 
 ANNEAL = {
@@ -18,14 +19,17 @@ ANNEAL = {
 }
 TRIPLES, PAIRS = {"candidates": 7, "gamma": 3}, {"candidates": 7, "gamma": 2}
 RESTRICTED = {"name": "rmca poisson", "total": 18.0, "learn": ["W"]}
+RENEWED = {"iterations": 10, "hold": 2, "renew": 2}
 ET = {"candidates": 4, "gamma": 2, "singletons": True}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
+OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
-SEARCH = {"select": 3, "near": 2, "flip": 3, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
+SEARCH = {"select": 3, "near": 2, "flip": 3, "toggle": 9, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
 DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
+SAMPLE = {"scheme": "sample", "candidates": 4, "samples": 200, "chains": 10}
 JOBS = {
     # keys of [model], scheme, points, dtype, anneal
     "linca": ({"name": "linca"}, ET, 403, "float64", ANNEAL),
@@ -59,7 +63,13 @@ JOBS = {
     "a pi for each cause": ({"name": "mca", "each": ["pi"]}, ET, 211, "float64", ANNEAL),
     "points for a start": ({"name": "linca", "init": {"W": {"rows": "random"}}}, ET, 211, "float64", ANNEAL),
     "moments for a start": ({"name": "mca", "init": {"W": {"moments": "third"}}}, ET, 211, "float64", ANNEAL),
+    "fields that begin anew": ({"name": "nmf", "init": {"W": {"mean": 3.0, "std": 0.1}}}, TV, 403, "float64", RENEWED),
+    "maxima that begin anew": ({"name": "mca"}, {"scheme": "exact"}, 211, "float32", RENEWED),
     "noisyor": ({"name": "noisyor"}, ET, 150, "float64", ANNEAL),
+    "occlusion": (OCA, ET, 211, "float64", ANNEAL),
+    "occlusion, undisturbed": (OCA, {"scheme": "exact"}, 150, "float64", {"iterations": 3, "temperature": 1.0}),
+    "kept occlusion": (OCA, TV, 150, "float32", ANNEAL),
+    "occlusion in batches": (OCA, ET, 211, "float64", {**ANNEAL, "batch": 64}),
     **{
         f"{kind} clusters": ({"name": "gmm", "covariance": kind}, {"candidates": 3}, 211, "float64", ANNEAL)
         for kind in ("spherical", "diagonal", "full", "tied")
@@ -75,6 +85,15 @@ JOBS = {
     "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
     "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
     "hard": ({"name": "nmf"}, {"scheme": "hard", "gamma": 3, "propose": SEARCH}, 211, "float64", ANNEAL),
+    "sample": ({"name": "linca"}, SAMPLE, 403, "float64", ANNEAL),
+    "sample, without memory": ({"name": "mca"}, {**SAMPLE, "samples": 90}, 211, "float64", ANNEAL),
+    "sample of all": ({"name": "nmf"}, {**SAMPLE, "candidates": 7}, 150, "float32", ANNEAL),
+    "sample of clusters": ({"name": "gmm"}, {**SAMPLE, "samples": 90}, 150, "float64", ANNEAL),
+    "sample by joint": ({"name": "linca"}, {**SAMPLE, "weights": "joint"}, 150, "float64", ANNEAL),
+    "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
+    "dealt": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
+    "dealt to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),
+    "dealt in batches": ({"name": "linca", "causes": 80}, ET, 150, "float64", {**ANNEAL, "batch": 64}),
     "batches": ({"name": "linca"}, ET, 403, "float64", {**ANNEAL, "batch": 90}),
     "kept in batches": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", {**ANNEAL, "batch": 150}),
     "kept in batches, without memory": ({"name": "linca"}, MOODY, 403, "float64", {**ANNEAL, "batch": 150}),
@@ -99,13 +118,13 @@ JOBS = {
 }
 
 
-THREADED = ("ternary", "counts", "kept, without memory")
+THREADED = ("ternary", "counts", "kept, without memory", "sample")
 """Jobs that many ranks do with threads as well."""
 
 
 def fits(threads, comm=None, names=tuple(JOBS)):
     """All that these jobs learn, by name."""
-    found, room = {}, expectation.ROOM
+    found, room, large = {}, expectation.ROOM, linear.LARGE
     for name in names:
         model, inference, points, dtype, anneal = JOBS[name]
         kind = model.get("name", Path(model.get("file", "")).stem)
@@ -117,12 +136,15 @@ def fits(threads, comm=None, names=tuple(JOBS)):
             table["model"] = {"causes": 7, **model}
         table["run"]["threads"] = threads
         expectation.ROOM = -(1 << 40) if "without memory" in name else room
+        linear.LARGE = 0 if "dealt" in name else large
         try:
             result = fit(table, data, comm=comm)
         finally:
-            expectation.ROOM = room
+            expectation.ROOM, linear.LARGE = room, large
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
+        if "renewed_fields" in result.history:
+            found[f"{name}/renewed_fields"] = result.history["renewed_fields"]
         found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])
     return found
 

@@ -9,10 +9,10 @@ import numpy as np
 from parallel_et.bench.workloads import Workload, nearby, sample
 from parallel_et.control.process import peak_bytes, reset_peak
 from parallel_et.core.clock import PHASES
-from parallel_et.core.contract import Params
 from parallel_et.core.em import iterate
 from parallel_et.kernels.rows import Rows
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.shard import owners
 from parallel_et.runs.demand import count_statistics
 from parallel_et.runs.setup import set_up
 
@@ -22,6 +22,8 @@ BLOCKS = (128, 256, 512, 1024, 2048)
 """Block sizes that the product is tried with, besides the one that the iteration has."""
 FAR = (64, 1024, 10000)
 """Numbers of ranks that the scaling is predicted for."""
+HOLDS, MANY = (0.9, 0.5), 1024
+"""Efficiencies of which is told up to how many ranks they hold, and of how many that is looked at."""
 LARGE = 1 << 24
 """Bytes of a message that shows the bandwidth."""
 
@@ -50,18 +52,18 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
     source = sample(workload, points)
     problem, _, _ = set_up(workload.job(threads), source, ranks)
     params = nearby(source)
-    knobs = problem.plan.at(0, params)
+    knobs, fields = problem.plan.at(0, params), np.ascontiguousarray(problem.model.pictures(params))
     iterate(problem, ranks, params, knobs)
     floors: dict[int, list[float]] = {}
     if ranks.size == 1:
-        quickest = min(BLOCKS, key=lambda size: min(multiply(problem.rows, params, size) for _ in range(3)))
+        quickest = min(BLOCKS, key=lambda size: min(multiply(problem.rows, fields, size) for _ in range(3)))
         floors = {problem.shard.block: [], quickest: []}
     reset_peak()
     times: list[float] = []
     infos, begun = [], perf_counter()
     while ranks.of_root(len(times) < FEWEST or (len(times) < MOST and perf_counter() - begun < limit)):
         for size, found in floors.items():
-            found.append(multiply(problem.rows, params, size))
+            found.append(multiply(problem.rows, fields, size))
         ranks.meet()
         start = perf_counter()
         _, info = iterate(problem, ranks, params, knobs)
@@ -72,6 +74,8 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
     floor = min((float(np.median(found)) for found in floors.values()), default=np.nan)
     scheme = problem.scheme
     states = scheme.count + (workload.causes - scheme.candidates) * workload.singletons
+    phases = {phase: 1e6 / points * float(np.median([i.seconds[phase] for i in infos])) for phase in PHASES}
+    a_state = 1e3 * (phases["states"] if workload.samples else 1e6 * seconds / points) / states
     return {
         "id": workload.id,
         "what": workload.what,
@@ -92,20 +96,23 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
         "floor_us_per_point": 1e6 * floor / points,
         "ratio": threads * seconds / floor,
         "most": workload.most,
-        "ns_per_state_and_100_dims": 1e9 * seconds / points / states / max(1.0, workload.dims / 100),
+        "ns_per_state_and_100_dims": a_state / (1.0 if workload.samples else max(1.0, workload.dims / 100)),
         "most_ns": workload.most_ns,
-        "ns_per_state": 1e9 * seconds / points / states,
+        "ns_per_state": a_state,
         "points_per_second": points / seconds,
         "peak_mb": ranks.max(peak_bytes()) / 1e6,
         "shard_mb": ranks.max(problem.rows.nbytes) / 1e6,
         "message_mb": 16 * count_statistics(problem.model) / 1e6,
-        "phases": {phase: 1e6 / points * float(np.median([i.seconds[phase] for i in infos])) for phase in PHASES},
+        "phases": phases,
+        "dealt": [
+            {"sizes": list(one[0].sizes), "seconds": float(np.median([same.seconds for same in one]))}
+            for one in zip(*(info.dealt for info in infos), strict=True)
+        ],
     }
 
 
-def multiply(rows: Rows, params: Params, size: int) -> float:
+def multiply(rows: Rows, W: np.ndarray, size: int) -> float:
     """Seconds that Y W takes in blocks of that size."""
-    W = np.ascontiguousarray(params["W"])
     out = np.empty((size, W.shape[1]))
     begun = perf_counter()
     for first in range(0, len(rows), size):
@@ -131,32 +138,47 @@ def time_of_sum(ranks: Ranks, size: int) -> float:
     return ranks.max(float(np.median(times)))
 
 
+def largest_share(sizes: list[int], ranks: int) -> float:
+    """Of a work in pieces of these sizes, what the rank that has most of it does."""
+    return float(np.bincount(owners(sizes, ranks), sizes).max() / sum(sizes))
+
+
 def predict(row: dict[str, Any], latency: float, bandwidth: float) -> dict[str, Any]:
     """Efficiency on many ranks, with the same points for all (strong) and for each (weak), from measured parts.
 
-    A rank's share of the points takes its share of the time; what every rank prepares and the root's M-step stay as
-    they are; a reduction and a broadcast take the latency for each doubling of the ranks and twice the size of
-    what they move.
+    A rank's share of the points, in whole blocks, takes its share of the time, and so do its pieces of what is dealt
+    out; what else every rank prepares, and what else the M-step does, stay as they are. A reduction and a broadcast,
+    and where pieces are dealt out their exchange, take the latency for each doubling of the ranks and twice the size of
+    what they move. ``holds`` are the largest numbers of ranks, up to ``MANY``, that have such an efficiency (strong).
     """
     one = row.get("one_rank", row)
     phases = {phase: 1e-6 * spent * one["N"] for phase, spent in one["phases"].items()}
     points = sum(phases[phase] for phase in ("select", "states", "statistics"))
     fixed = phases["prepare"] + phases["mstep"]
-    moved = 1e6 * one["message_mb"] + 8 * one["D"] * one["H"]
+    alone = fixed - sum(work["seconds"] for work in one["dealt"])
+    gathered = sum(sum(work["sizes"]) for work in one["dealt"])
+    moved = 1e6 * one["message_mb"] + 8 * (gathered or one["D"] * one["H"])
     blocks = -(-one["N"] // one["block"])
 
     def talk(ranks: int) -> float:
-        return 2 * latency * (ranks - 1).bit_length() + 2 * moved / bandwidth
+        return (2 + len(one["dealt"])) * latency * (ranks - 1).bit_length() + (ranks > 1) * 2 * moved / bandwidth
+
+    def rest(ranks: int) -> float:
+        return alone + sum(work["seconds"] * largest_share(work["sizes"], ranks) for work in one["dealt"])
 
     def time_on(ranks: int) -> float:
-        return points * -(-blocks // ranks) / blocks + fixed + talk(ranks)
+        return points * -(-blocks // ranks) / blocks + rest(ranks) + talk(ranks)
+
+    def strong(ranks: int) -> float:
+        return (points + fixed) / (ranks * time_on(ranks))
 
     def first(found: Callable[[int], bool]) -> int | None:
         return next((ranks for ranks in (2**k for k in range(1, 31)) if found(ranks)), None)
 
     return {
-        "strong": {ranks: (points + fixed) / (ranks * time_on(ranks)) for ranks in FAR},
-        "weak": {ranks: (points + fixed) / (points + fixed + talk(ranks)) for ranks in FAR},
-        "root_dominates_at": first(lambda ranks: fixed > points / ranks),
+        "strong": {ranks: strong(ranks) for ranks in FAR},
+        "weak": {ranks: (points + fixed) / (points + rest(ranks) + talk(ranks)) for ranks in FAR},
+        "holds": {share: max(n for n in range(1, MANY + 1) if n == 1 or strong(n) >= share) for share in HOLDS},
+        "root_dominates_at": first(lambda ranks: rest(ranks) > points / ranks),
         "network_dominates_at": first(lambda ranks: talk(ranks) > points / ranks),
     }

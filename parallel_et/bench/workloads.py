@@ -23,6 +23,8 @@ SEED = 1
 SEARCH = {"states": 60, "select": 20, "flip": 20, "cross": 20}
 NEAR = {"states": 10, "near": 3}
 POISSON = {"noise": "poisson"}
+CHANNELS = 3
+COLOUR = {"channels": CHANNELS}
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,9 @@ class Workload:
     """One problem; ``most`` is the ratio to one matrix product that it is to stay below.
 
     Where a product says little, ``most_ns`` are nanoseconds a state instead: of a few dimensions, or each 100 of many.
-    ``search`` has the kept states, and the proposals of each kind, of one by tv; ``keys`` has keys of the model's own.
+    ``search`` has the kept states, and the proposals of each kind, of one by tv; ``samples`` are those of a point of
+    one that samples, whose ``most_ns`` is for each of them in the phase of the states; ``keys`` has keys of the model's
+    own; ``block`` is the points a block, if not what follows from the sizes.
     """
 
     id: str
@@ -46,7 +50,9 @@ class Workload:
     most_ns: float | None = None
     what: str = ""
     search: Mapping[str, int] = field(default_factory=dict)
-    keys: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    samples: int = 0
+    block: int | None = None
 
     def job(self, threads: int = 1) -> Job:
         """The problem as a job."""
@@ -55,20 +61,22 @@ class Workload:
         if self.gamma is None:
             model["init"] = {"W": 0.0}  # it begins nearby, no points have to be chosen
         else:
-            inference["gamma"] = self.gamma
-            learn = ["W", "sigma", "pi"] if self.model == "linca" else ["W"]
+            inference |= {} if self.samples else {"gamma": self.gamma}
+            learn = {"linca": ["W", "sigma", "pi"], "oca": ["W", "T", "sigma", "pi"]}.get(self.model, ["W"])
             model |= {"pi": min(0.5, ACTIVE / self.causes), "learn": learn}
-            model |= {"sigma": SIGMA} if not self.keys else {}
+            model |= {"sigma": SIGMA} if self.keys != POISSON else {}
         table = {
             "model": model,
             "data": {"source": "array:drawn"},
             "inference": inference,
             "anneal": {"temperature": self.temperature},
-            "run": {"seed": SEED, "threads": threads},
+            "run": {"seed": SEED, "threads": threads, **({"block": self.block} if self.block else {})},
         }
         return check_job(table, self.id)
 
     def _scheme(self) -> dict[str, Any]:
+        if self.samples:
+            return {"scheme": "sample", "samples": self.samples}
         if not self.search:
             return {"singletons": self.singletons}
         kinds = dict(self.search)
@@ -80,12 +88,14 @@ WORKLOADS = (
     Workload("W2", "linca", 20000, 256, 200, 8, 4, most=2.0, what="16 x 16 patches"),
     Workload("W3", "linca", 20000, 676, 800, 10, 4, most=1.25, what="26 x 26 patches"),
     Workload("W4", "linca", 4000, 1600, 1600, 12, 4, most=1.25, what="40 x 40 patches"),
+    Workload("S4", "linca", 2000, 1600, 1600, 34, 34, most_ns=5.0, what="40 x 40 patches, sampled", samples=6800),
     Workload("L1", "linca", 40000, 200, 200, 10, 4, True, most=4.0, what="sound"),
     Workload("F2", "nmf", 20000, 256, 200, 8, 4, most=6.0, what="16 x 16 patches"),
     Workload("M2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=12.0, what="10 x 10 patches"),
     Workload("M3", "mca", 5000, 256, 200, 8, 4, True, 1.05, most=15.0, what="16 x 16 patches"),
     Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
     Workload("P2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=18.0, what="M2 with Poisson noise", keys=POISSON),
+    Workload("O2", "oca", 8000, 3675, 30, 6, 3, True, 1.05, most=60.0, what="35 x 35 pixels in colour", keys=COLOUR),
     Workload("V2", "gmm", 100000, 50, 1000, 10, most=3.0, what="1000 clusters"),
     Workload("V3", "gmm", 100000, 50, 1000, 10, most=0.34, what="1000 clusters, kept ones", search=NEAR),
     Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, kept states", search=SEARCH),
@@ -98,6 +108,8 @@ def sample(workload: Workload, points: int) -> Drawn:
     options = workload.job().model
     model = MODELS.find(workload.model)(options, workload.dims)
     rng = stream(SEED, "bench")
+    if workload.model == "oca":
+        return Drawn(model, objects(model, rng, options.pi), points, SEED)
     W = rng.standard_normal((workload.dims, workload.causes))
     if workload.gamma is None:
         even = {"var": model.filled("var", 1.0), "pi": model.filled("pi", 1 / model.H)}
@@ -108,6 +120,13 @@ def sample(workload: Workload, points: int) -> Drawn:
     W *= LENGTH / np.linalg.norm(W, axis=0)
     params = {"W": np.asfortranarray(W), "sigma": np.array(SIGMA), "pi": np.array(options.pi)}
     return Drawn(model, {name: params[name] for name in model.params}, points, SEED)
+
+
+def objects(model: Any, rng: np.random.Generator, pi: float) -> Params:
+    """Causes of occlusion: each fills a share of the pixels with a colour of its own."""
+    W = (rng.random(model.shape("W")) < SHARE).astype(np.float64)
+    T = LENGTH / np.sqrt(SHARE * model.D) * (0.5 + rng.random(model.shape("T")))
+    return {"W": np.asfortranarray(W), "T": np.asfortranarray(T), "sigma": np.array(SIGMA), "pi": np.array(pi)}
 
 
 def nearby(source: Drawn) -> Params:

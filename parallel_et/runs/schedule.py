@@ -42,6 +42,7 @@ WARM = f"a schedule with temperatures from {COLDEST:g} to {HOTTEST:g}"
 FALL = "an end that is not above the start"
 SHARE = "a schedule with values from 0 (no cut) to 1 (the full cut)"
 SPREAD = f"a schedule with standard deviations from 0 to {LARGEST:g}"
+Warm = Annotated[Any, _within(COLDEST, HOTTEST, WARM), WARM]
 Share = Annotated[Any, _within(0.0, 1.0, SHARE), SHARE]
 Spread = Annotated[Any, _within(0.0, LARGEST, SPREAD), SPREAD]
 
@@ -64,10 +65,22 @@ class Cooling(Section):
         return self
 
 
+class Variance(Section):
+    """A temperature that follows sigma: the E-step has this variance of the noise, as long as sigma^2 is below it."""
+
+    variance: Warm = Field(description="its schedule, v: T = v / sigma^2, or 1 where that is less")
+
+
+def _kind(value: Any) -> str:
+    by_variance = isinstance(value, Variance) or (isinstance(value, dict) and "variance" in value)
+    return "Variance" if by_variance else "Cooling" if isinstance(value, dict | Cooling) else "schedule"
+
+
 Temperature = Annotated[
     Annotated[Any, _within(COLDEST, HOTTEST, WARM), Tag(f"{CHOICE}schedule")]
-    | Annotated[Cooling, Tag(f"{CHOICE}Cooling")],
-    Discriminator(lambda value: f"{CHOICE}{'Cooling' if isinstance(value, dict | Cooling) else 'schedule'}"),
+    | Annotated[Cooling, Tag(f"{CHOICE}Cooling")]
+    | Annotated[Variance, Tag(f"{CHOICE}Variance")],
+    Discriminator(lambda value: CHOICE + _kind(value)),
     WARM,
 ]
 
@@ -107,6 +120,19 @@ class Anneal(Section):
     temperature: Temperature = Field(1.0, description="T of the annealed E-step: q ~ p(s, y)^(1/T)")
     cut: Cut = Cut()
     stop: Stop | None = None
+    hold: int = Field(
+        0,
+        ge=0,
+        le=MOST,
+        description="iterations at the beginning in which fields stay as they are, the rest is learned",
+    )
+    renew: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="attempts to begin some fields anew along what all leave unexplained, between half of the run and "
+        "80 % of it",
+    )
     batch: int | None = Field(
         None,
         ge=1,

@@ -10,6 +10,7 @@ from parallel_et.core.options import SchemeOptions
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.schema import MOST
 from parallel_et.core.states import Latents, Table
+from parallel_et.kernels import select
 
 MOST_GAMMA = 20
 MOST_STATES = 1 << MOST_GAMMA
@@ -27,12 +28,15 @@ class ETOptions(SchemeOptions):
         le=MOST_GAMMA,
         description="most causes active in a considered state; by default the most that the model has, if that is few",
     )
+    random: int = Field(0, ge=0, le=MOST, description="how many of the candidates are drawn at random")
     singletons: bool = Field(False, description="also consider every cause alone, candidate or not")
 
     def mistakes(self, latents: Latents) -> list[tuple[str, str, object]]:
         wrong: list[tuple[str, str, object]] = []
         if self.candidates > latents.atoms:
             wrong.append(("candidates", f"at most model.causes = {latents.atoms}", self.candidates))
+        elif self.random >= self.candidates:
+            wrong.append(("random", f"less than inference.candidates = {self.candidates}", self.random))
         if self.gamma is None and latents.most is None:
             wrong.append(("gamma", "a value", None))
         elif self.gamma is not None and self.gamma > self.candidates:
@@ -53,6 +57,7 @@ class ExpectationTruncation(Scheme):
 
     def __init__(self, options: Any, latents: Latents) -> None:
         self.candidates, self.most, self.singles = self.extent(options, latents)
+        self.random = getattr(options, "random", 0)
         self.table = Table.of(latents, self.candidates, self.most)
         self.count = len(self.table)
         self.words = f"{self.count} states a point" + " and every cause alone" * self.singles
@@ -65,21 +70,14 @@ class ExpectationTruncation(Scheme):
     def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
         step.phase("select")
         seen = step.model.observe(step.ready, block, self.singles)
-        candidates = self.select(step, seen, len(block))
+        candidates = chosen(step, block, seen, self.candidates, self.random)
         step.phase("states")
         return step.model.over_table(step.ready, seen, candidates, self.table, step.beta, self.singles), kept
-
-    def select(self, step: EStep, seen: Any, count: int) -> np.ndarray:
-        """The candidates of each point, (count, H')."""
-        atoms = step.model.latents.atoms
-        if self.candidates < atoms:
-            return step.model.select(step.ready, seen, self.candidates)
-        return np.tile(np.arange(atoms, dtype=np.int32), (count, 1))
 
     def alone(self, step: EStep, block: Block) -> np.ndarray:
         considered = np.zeros((len(block), step.model.latents.atoms), bool)
         seen = step.model.observe(step.ready, block, self.singles)
-        np.put_along_axis(considered, self.select(step, seen, len(block)), True, 1)
+        np.put_along_axis(considered, chosen(step, block, seen, self.candidates, self.random), True, 1)
         return considered | self.singles
 
     def raised(self, latents: Latents, most: int) -> "ExpectationTruncation | None":
@@ -87,7 +85,22 @@ class ExpectationTruncation(Scheme):
         candidates, gamma = min(self.candidates + 1, latents.atoms), self.most + 1
         if gamma > latents.most_of(latents.atoms) or latents.states(candidates, gamma) > most:
             return None
-        return ExpectationTruncation(ETOptions(candidates=candidates, gamma=gamma, singletons=self.singles), latents)
+        options = ETOptions(candidates=candidates, gamma=gamma, random=self.random, singletons=self.singles)
+        return ExpectationTruncation(options, latents)
+
+
+def chosen(step: EStep, block: Block, seen: Any, count: int, random: int) -> np.ndarray:
+    """The candidates of each point, in rising order, so many of them drawn at random; (n, count) int32."""
+    atoms = step.model.latents.atoms
+    if count == atoms:
+        return np.tile(np.arange(atoms, dtype=np.int32), (len(block), 1))
+    best = step.model.select(step.ready, seen, count - random)
+    if not random:
+        return best
+    candidates = np.empty((len(block), count), np.int32)
+    candidates[:, : count - random] = best
+    select.add_random(step.random.uniforms("candidates", block.first, (len(block), random)), atoms, candidates)
+    return candidates
 
 
 SCHEME = ExpectationTruncation

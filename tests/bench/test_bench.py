@@ -55,12 +55,17 @@ def test_ways_to_write_are_compared_with_gathering(tmp_path):
 
 def test_the_prediction_is_what_its_parts_add_up_to():
     phases = dict.fromkeys(PHASES, 0.0) | {"select": 2.0, "states": 5.0, "statistics": 3.0, "mstep": 0.5}
-    row = {"N": 1000, "D": 10, "H": 10, "block": 10, "message_mb": 0.0, "phases": phases}
+    row = {"N": 1000, "D": 10, "H": 10, "block": 10, "message_mb": 0.0, "phases": phases, "dealt": []}
     found = predict(row, latency=0.0, bandwidth=1e30)
     assert found["weak"][1024] == pytest.approx(1.0)
     assert found["strong"][64] == pytest.approx(10.5 / (64 * (10 * 2 / 100 + 0.5)))
     assert found["root_dominates_at"] == 32
     assert found["network_dominates_at"] is None
+    assert found["holds"][0.5] == 20
+    assert found["strong"][64] < 0.5 < 10.5 / (20 * (10 * 5 / 100 + 0.5))
+    shared = predict({**row, "dealt": [{"sizes": [1, 2, 1], "seconds": 0.4e-6 * 1000}]}, latency=0.0, bandwidth=1e30)
+    assert shared["strong"][64] == pytest.approx(10.5 / (64 * (10 * 2 / 100 + 0.1 + 0.4 / 2)))
+    assert shared["holds"][0.5] > found["holds"][0.5]
     slow = predict(row, latency=1e-3, bandwidth=1e30)
     assert slow["network_dominates_at"] == 4
     assert slow["weak"][64] == pytest.approx(10.5 / (10.5 + 12))

@@ -193,7 +193,8 @@ def test_a_pair_of_model_and_scheme_that_cannot_be_gets_one_line_that_says_which
     MODELS.register("without", type("Without", (Model,), {"params": LinCA.params}))
     inference = {"candidates": 2, "gamma": 1, "scheme": "sweeping"}
     with pytest.raises(
-        UserError, match=r"^job: inference.scheme: expected et or exact or hard or tv for a model without sweep"
+        UserError,
+        match=r"^job: inference.scheme: expected et or exact or hard or sample or tv for a model without sweep",
     ):
         check_job(job_table({"name": "linca", "causes": 4}, inference))
     check_job(job_table({"name": "drawing", "causes": 4}, inference))

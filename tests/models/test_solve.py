@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 from scipy.linalg import LinAlgError
 
-from parallel_et.models.parts.solve import solve_fields, solve_positive
+from parallel_et.core.terms import alone
+from parallel_et.kernels.rows import pad_rows
+from parallel_et.models.parts.solve import dealt_gram, solve_fields, solve_positive
 
 
 @pytest.mark.parametrize("n, m", [(1, 3), (7, 1), (64, 5), (65, 20), (300, 40)])
@@ -15,6 +17,44 @@ def test_solution_of_a_positive_definite_system(n, m):
     np.testing.assert_allclose(solve_positive(A, B, 0.0), np.linalg.solve(A, B), rtol=1e-9, atol=1e-11)
     assert (before[0] == A).all()
     assert (before[1] == B).all()
+
+
+@pytest.mark.parametrize("n, m", [(5, 3), (65, 70), (200, 1000)])
+def test_a_system_that_is_dealt_out_in_pieces_has_the_same_solution_whoever_does_them(n, m):
+    rng = np.random.default_rng(n)
+    A = rng.normal(size=(n, n + 5))
+    A, B = A @ A.T + np.eye(n), rng.normal(size=(n, m))
+    found = solve_positive(A, B, 0.0, alone)
+    np.testing.assert_allclose(found, np.linalg.solve(A, B), rtol=1e-9, atol=1e-11)
+    asked = []
+
+    def backwards(sizes, work):
+        """Pieces in another order, each at a place of its own."""
+        rooms = [np.empty(size) for size in sizes]
+        for k in reversed(range(len(sizes))):
+            work(k, rooms[k])
+        asked.append(len(sizes))
+        return np.concatenate(rooms)
+
+    assert solve_positive(A, B, 0.0, backwards).tobytes() == found.tobytes()
+    W = pad_rows(rng.normal(size=(n, m)))
+    gram = dealt_gram(W, alone)
+    np.testing.assert_allclose(gram, W @ W.T, rtol=1e-12, atol=1e-10)
+    assert (gram == gram.T).all()
+    assert dealt_gram(W, backwards).tobytes() == gram.tobytes()
+    assert asked[0] == {3: 1, 70: 2, 1000: 16}[m]
+
+
+def test_a_singular_system_that_is_dealt_out_changes_only_what_the_points_determine():
+    rng = np.random.default_rng(5)
+    s = (rng.random((150, 60)) < 0.2).astype(float)
+    s[:, 7] = s[:, 8]  # always together
+    Y, WT = rng.normal(size=(150, 11)), rng.normal(size=(60, 11))
+    ss, ys = s.T @ s, s.T @ Y
+    expected, _ = solve_fields(WT, ys, ss, 150.0)
+    found, solved = solve_fields(WT, ys, ss, 150.0, alone)
+    assert not solved.any()
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
 
 
 def test_a_small_pivot_is_an_error():

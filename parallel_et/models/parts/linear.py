@@ -8,14 +8,23 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.contract import Block, Knobs, Model, Params, Sum, Summary, Totals
-from parallel_et.core.posterior import Listed, Moments, Posterior, Sparse, best_of
+from parallel_et.core.gibbs import Chains, Sweeps, distinct
+from parallel_et.core.posterior import Listed, Posterior, SampledMoments, Sparse, TabledMoments, best_of
 from parallel_et.core.states import Table, binary
-from parallel_et.kernels import linear, select
+from parallel_et.kernels import gibbs, linear, select
+from parallel_et.kernels.rows import LANES
 from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of
 from parallel_et.models.parts.noises import SIGMA, Gauss
 from parallel_et.models.parts.priors import PI, Bernoulli
-from parallel_et.models.parts.solve import solve_fields
+from parallel_et.models.parts.solve import dealt_gram, solve_fields
 from parallel_et.models.parts.starts import sure_start
+
+Linear = TabledMoments | SampledMoments | Listed
+"""The posteriors of a linear model."""
+LARGE = 1 << 27
+"""Products of the M-step from which on it is worth to share them."""
+WIDE = 100
+"""Candidates whose moments are kept at most: of more their draws are listed, which takes less memory."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,7 @@ class LinearModel(Model):
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
         self.prior, self.noise = Bernoulli(self.H), Gauss()
+        self.dealt = self.H * self.H * self.D >= LARGE
 
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return sure_start(self, probability, summary)
@@ -76,7 +86,7 @@ class LinearModel(Model):
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         WT = rows_of(params)
-        gram = WT @ WT.T
+        gram = dealt_gram(WT, knobs.deal) if self.dealt else WT @ WT.T
         sigma = float(params["sigma"])
         empty = self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * sigma**2)
         precision = 1 / sigma**2
@@ -128,10 +138,54 @@ class LinearModel(Model):
             evidence,
             moments,
         )
-        return Moments(evidence, candidates, table, moments, seen.norms, Sparse.of(seen.product))
+        return TabledMoments(evidence, candidates, moments, seen.norms, Sparse.of(seen.product), table)
 
     def observe_states(self, ready: Ready, block: Block) -> Seen:
         return self.observe(ready, block, True)
+
+    def observe_chains(self, ready: Ready, block: Block) -> Seen:
+        return self.observe(ready, block, False)
+
+    def sample(self, ready: Ready, seen: Seen, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
+        n, C = candidates.shape
+        burn = 0 if sweeps.joint else sweeps.burn
+        kept, groups = sweeps.length - burn, -(-sweeps.chains // LANES)
+        products, evidence, found = np.empty((n, C)), np.empty(n), np.empty((n, C), bool)
+        select.products(seen.Y, ready.WT, candidates, products)
+        draws = np.empty((n, C, -(-kept * groups // 8) * 8), np.uint8)
+        gibbs.sample(
+            products,
+            seen.base,
+            ready.bias,
+            ready.gram,
+            ready.precision,
+            beta,
+            candidates,
+            sweeps.random.key("chains"),
+            sweeps.first,
+            sweeps.order(C),
+            sweeps.betas(beta),
+            burn,
+            sweeps.chains,
+            evidence,
+            found,
+            draws,
+        )
+        if C > WIDE or sweeps.joint:
+            bits = np.unpackbits(draws[..., : kept * groups], -1, bitorder="little").reshape(n, C, kept, groups * LANES)
+            active = bits[..., : sweeps.chains].reshape(n, C, -1).swapaxes(1, 2).astype(bool)
+            states, q, first = distinct(Chains(candidates, active), np.full(active.shape[:2], 1 / active.shape[1]))
+            if sweeps.joint:
+                s = np.take_along_axis(active, np.maximum(first, 0)[..., None], 1).astype(float)
+                pair = ready.precision * ready.gram[candidates[:, :, None], candidates[:, None]]
+                pair[:, np.arange(C), np.arange(C)] = 0.0
+                gain = products * ready.precision + ready.bias[candidates]
+                logs = seen.base[:, None] + (s * (gain[:, None] - 0.5 * (s @ pair))).sum(-1)
+                q = np.where(first < 0, 0.0, np.exp(beta * logs - evidence[:, None]))
+            return Listed(evidence, states, Sparse.of(q))
+        moments = np.empty((C * (C + 1) // 2, n))
+        gibbs.moments_of(draws.view(np.uint64), float(sweeps.draws), moments)
+        return SampledMoments(evidence, candidates, moments, seen.norms, Sparse.of(np.empty((n, 0))), found)
 
     def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
         logs = np.empty(states.shape[:2])
@@ -142,11 +196,14 @@ class LinearModel(Model):
         base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
         return all_products(block.rows, ready.WT) * ready.precision + ready.bias + base[:, None]
 
-    def reconstruct(self, ready: Ready, params: Params, posterior: Moments | Listed) -> np.ndarray:
+    def reconstruct(self, ready: Ready, params: Params, posterior: Posterior) -> np.ndarray:
         return posterior.means(self.H) @ ready.WT[:, : self.D]
 
-    def best(self, ready: Ready, block: Block, posterior: Moments | Listed) -> np.ndarray:
-        if isinstance(posterior, Listed):
+    def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
+        return active @ params["W"].T
+
+    def best(self, ready: Ready, block: Block, posterior: Linear) -> np.ndarray:
+        if not isinstance(posterior, TabledMoments):
             return posterior.best()
         candidates, table = posterior.candidates, posterior.table
         outside, _ = posterior.alone.heaviest()
@@ -175,9 +232,7 @@ class LinearModel(Model):
             "ss": Sum((self.H * (self.H + 1) // 2,)),
         }
 
-    def collect(
-        self, stage: str, ready: Ready, block: Block, posterior: Moments | Listed, used: np.ndarray, total: Any
-    ) -> None:
+    def collect(self, stage: str, ready: Ready, block: Block, posterior: Linear, used: np.ndarray, total: Any) -> None:
         if isinstance(posterior, Listed):
             norms, q = block_norms(block.rows), (posterior.states, *posterior.q, used)
             means = linear.means_of_states(*q, self.H)
@@ -195,7 +250,7 @@ class LinearModel(Model):
         linear.unpack(sums["ss"], ss)
         new, rest = dict(params), np.ones(self.H, bool)
         if "W" in learn:
-            WT, solved = self.new_fields(params["W"].T, ys, ss, points, knobs.undisturbed)
+            WT, solved = self.new_fields(params["W"].T, ys, ss, points, knobs)
             rest = ~solved
             new |= self.constrain({"W": WT.T})
         if "sigma" in learn:
@@ -209,10 +264,10 @@ class LinearModel(Model):
         return new
 
     def new_fields(
-        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, undisturbed: bool
+        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, knobs: Knobs
     ) -> tuple[np.ndarray, np.ndarray]:
         """(sum <s s^T>)^-1 (sum <s> y^T), ET eq. 26, and for which causes ss W^T = ys holds then, (H,) bool."""
-        return solve_fields(WT, ys, ss, points)
+        return solve_fields(WT, ys, ss, points, knobs.deal if self.dealt else None)
 
     def usage(self, sums: Totals) -> np.ndarray:
         h = np.arange(self.H)

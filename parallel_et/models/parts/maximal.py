@@ -15,7 +15,7 @@ from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
 from parallel_et.kernels import counts, maximal, shares, truncated
 from parallel_et.kernels.rows import LANES, aligned
-from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
+from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, weighted, with_none
 from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
 from parallel_et.models.parts.starts import sure_start
@@ -46,6 +46,11 @@ class Softness(NamedTuple):
     curve: np.ndarray
     rho: float
     outer: float
+
+
+FAR, LOW = 0.05, 0.1
+"""Share of the points that surely have a cause, being farthest in its direction, and which quantile of them is its
+field."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,12 @@ class MaximalModel(Model):
         active = max(1.0, min(2.0, self.H * number_of(self, "pi", summary)))
         mean = active * max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
+
+    def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
+        # no point lies below the field of an active cause, and some lie on it: where no other active one is larger
+        count = max(1, round(FAR * len(points)))
+        farthest = np.argsort(-along, 0, kind="stable")[:count]
+        return np.stack([np.quantile(points[some], LOW, axis=0) for some in farthest.T], 1) if along.size else fields
 
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return sure_start(self, probability, summary)
@@ -306,16 +317,6 @@ def log_factorials(Y: np.ndarray) -> np.ndarray:
     found = np.empty(len(Y))
     counts.log_factorials(Y, found)
     return found
-
-
-def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
-    """The states of a block and their weights, as the kernels take them."""
-    if isinstance(posterior, Listed):
-        start, state, weight = posterior.q
-        none = Sparse(np.zeros(len(start), np.int64), np.empty(0, np.int32), np.empty(0))
-        each = np.arange(len(state), dtype=np.int32)
-        return *shares.over_candidates(posterior.states, start, state, H), start, each, weight, *none
-    return posterior.candidates, posterior.table.members, *posterior.q, *posterior.alone
 
 
 def powers(WT: np.ndarray, rho: float, most: int) -> Softness:

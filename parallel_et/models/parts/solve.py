@@ -5,17 +5,24 @@ from scipy.linalg import LinAlgError, eigh
 from scipy.linalg.lapack import dpotrf, dtrtri
 
 from parallel_et.core.contract import UNUSED
+from parallel_et.core.terms import Deal
 
 SMALL = 64
 """Triangles up to this size are inverted."""
+RIDGE, STEPS = 1e-9, 4
+"""What is added to the diagonal of singular systems that are large, as a share of the points, and steps to undo it."""
+PIECES, NARROW = 12, 64
+"""In about so many pieces a work is dealt out, whose width is a multiple of so much."""
 
 
-def solve_fields(WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> tuple[np.ndarray, np.ndarray]:
+def solve_fields(
+    WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, deal: Deal | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Fields (H, D) that solve ss WT = ys; what the moments leave open stays as it is in the old ``WT``.
 
     By Cholesky, without the causes that are never used. Where the rest is singular too (two causes always together),
     the change of W is solved for by the pseudo-inverse: then only the directions that the points determine are changed.
-    Also returned is which rows of the equation hold, (H,) bool.
+    Also returned is which rows of the equation hold, (H,) bool. With ``deal`` the dimensions are shared out.
     """
     used = np.diag(ss) > UNUSED * points
     A, B, unused = ss, ys, ~used
@@ -24,28 +31,78 @@ def solve_fields(WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) 
         A[unused], A[:, unused] = 0.0, 0.0
         A[unused, unused] = points
     try:
-        new = solve_positive(A, B, UNUSED * points)
+        new = solve_positive(A, B, UNUSED * points, deal)
         new[unused] = WT[unused]
         return new, used
     except LinAlgError:
+        if deal is not None:
+            return WT + nearest_solution(ss, ys - ss @ WT, RIDGE * points, deal), np.zeros(len(ss), bool)
         values, vectors = eigh(ss)
         keep = values > UNUSED * points
         change = vectors[:, keep] @ ((vectors[:, keep].T @ (ys - ss @ WT)) / values[keep, None])
         return WT + change, np.zeros(len(ss), bool)
 
 
-def solve_positive(A: np.ndarray, B: np.ndarray, least: float) -> np.ndarray:
+def nearest_solution(A: np.ndarray, B: np.ndarray, ridge: float, deal: Deal) -> np.ndarray:
+    """The smallest X (n, m) that solves A X = B as well as can be, for an A (n, n) without negative eigenvalues.
+
+    In steps, each of which solves with a ridge on the diagonal for what is left: what an eigenvalue l leaves after k of
+    them is (1 + l / ridge)^-k. An eigenvalue decomposition takes ten times as long.
+    """
+    X, stiff = np.zeros_like(B), A + ridge * np.eye(len(A))
+    for _ in range(STEPS):
+        X += solve_positive(stiff, B - A @ X, 0.0, deal)
+    return X
+
+
+def solve_positive(A: np.ndarray, B: np.ndarray, least: float, deal: Deal | None = None) -> np.ndarray:
     """The X that solves A X = B for a positive definite A (n, n) and B (n, m), by Cholesky's factorisation.
 
-    A squared pivot that is not above ``least`` is an error.
+    A squared pivot that is not above ``least`` is an error. With ``deal`` the columns of B are solved for in pieces,
+    whose widths follow from m alone: so the bits are the same whoever does them.
     """
     L, info = dpotrf(A.T, lower=1, clean=0)
     if info or np.min(np.diag(L)) ** 2 <= least:
         raise LinAlgError("the matrix is singular")
-    X = B.copy()
-    forward(L, X)
-    backward(L, X)
+    if deal is None:
+        X = B.copy()
+        forward(L, X)
+        backward(L, X)
+        return X
+    (n, m), width = B.shape, NARROW * max(1, round(B.shape[1] / (PIECES * NARROW)))
+    parts = [slice(start, min(start + width, m)) for start in range(0, m, width)]
+
+    def solve(piece: int, room: np.ndarray) -> None:
+        X = room.reshape(n, -1)
+        X[:] = B[:, parts[piece]]
+        forward(L, X)
+        backward(L, X)
+
+    found = deal([n * (part.stop - part.start) for part in parts], solve)
+    X = np.empty((n, m))
+    for part in parts:
+        X[:, part] = found[n * part.start : n * part.stop].reshape(n, -1)
     return X
+
+
+def dealt_gram(WT: np.ndarray, deal: Deal) -> np.ndarray:
+    """W^T W (H, H) of fields as rows (H, width): rows below the diagonal, shared out in pieces."""
+    H = len(WT)
+    parts = [slice(start, min(start + NARROW, H)) for start in range(0, H, NARROW)]
+
+    def multiply(piece: int, room: np.ndarray) -> None:
+        rows = parts[piece]
+        np.matmul(WT[rows], WT[: rows.stop].T, out=room.reshape(-1, rows.stop))
+
+    found = deal([(rows.stop - rows.start) * rows.stop for rows in parts], multiply)
+    gram, at = np.empty((H, H)), 0
+    for rows in parts:
+        size = (rows.stop - rows.start) * rows.stop
+        some = found[at : at + size].reshape(-1, rows.stop)
+        gram[rows, : rows.stop] = some
+        gram[: rows.start, rows] = some[:, : rows.start].T
+        at += size
+    return gram
 
 
 def forward(L: np.ndarray, X: np.ndarray) -> None:

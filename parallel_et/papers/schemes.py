@@ -1,0 +1,77 @@
+"""The same problem by several schemes: how often each finds all causes, and the likelihood on its way (TH fig. 2.2)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from parallel_et.control.listening import STOPPED
+from parallel_et.io.whole import write_whole
+from parallel_et.papers.variants import slug, without_picture
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.report.picture import png
+from parallel_et.report.plots import compared
+from parallel_et.report.quality import at
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.inference import Inference, exact_for
+from parallel_et.runs.reading import read_together
+from parallel_et.runs.repeat import TrialsOptions, run_trials
+from parallel_et.runs.setup import open_together
+from parallel_et.runs.train import TrainOptions, train_job
+from parallel_et.runs.trials import Trial, read_trials
+
+
+class Trials(NamedTuple):
+    """Of one scheme: its trials, and the exact log likelihood a point of the first of them after each iteration."""
+
+    trials: list[Trial]
+    curve: np.ndarray
+
+    @property
+    def complete(self) -> list[Trial]:
+        """Those that have found all causes."""
+        return [trial for trial in self.trials if trial.found == trial.causes]
+
+    def words(self, truth: Mapping[str, float]) -> str:
+        """How often all causes were found, and how far off what else was learned then is, at most."""
+        words = [f"all causes in {len(self.complete)} of {len(self.trials)}"]
+        for name, value in truth.items() if self.complete else ():
+            off = max(abs(float(trial.params[name]) / value - 1) for trial in self.complete)
+            words.append(f"{name} within {off:.1%}")
+        return ", ".join(words)
+
+
+def run_schemes(
+    ranks: Ranks, options: TrialsOptions, variants: Mapping[str, Sequence[str]], place: Path, seeds: range
+) -> dict[str, Trials] | None:
+    """Run the trials of every variant of a job, settings by name, and draw their likelihoods; None if stopped."""
+    found: dict[str, Trials] = {}
+    for name, settings in variants.items():
+        path, told = place.with_name(f"{place.name}-{slug(name)}"), [*options.set, *settings]
+        if run_trials(ranks, replace(options, set=told, output=f"{path}.h5")) == STOPPED:
+            return None
+        run = TrainOptions(options.job, [*told, "run.snapshots=1"], str(path), max_time=options.max_time, quiet=True)
+        if train_job(ranks, run, without_picture) == STOPPED:
+            return None
+        trials = ranks.from_root(lambda path=path: read_trials(Path(f"{path}.h5"))[1])  # type: ignore[misc]
+        found[name] = Trials([trial for trial in trials if trial.seed in seeds], likelihoods(ranks, path))
+    curves = {name: one.curve for name, one in found.items()}
+    ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(compared(curves))))
+    return found
+
+
+def likelihoods(ranks: Ranks, place: Path) -> np.ndarray:
+    """The log likelihood a point, over all states, of a run after each of its iterations."""
+    run = read_together(ranks, RunDirectory(str(place)), {})
+    source = run.seen(open_together(run.job, ranks))
+
+    def exactly(root: Ranks) -> np.ndarray:
+        Y, every = source.read(0, source.points)[:, : source.dims], exact_for(run.model.latents)
+        snapshots = range(len(run.result.snapshots["iteration"]))
+        params = [at(run.result, int(run.result.snapshots["iteration"][i]), i) for i in snapshots]
+        blocks = (Inference(run.model, every, one, ["evidence"]).block(Y) for one in params)
+        return np.array([block["evidence"].mean() for block in blocks])
+
+    return ranks.on_root_alone(exactly)

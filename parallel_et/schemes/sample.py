@@ -1,0 +1,86 @@
+"""Select and sample: Gibbs sampling over the candidates of each point (TH ch. 2)."""
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from parallel_et.core.contract import Block, EStep, Kept, Scheme
+from parallel_et.core.gibbs import Sweeps
+from parallel_et.core.options import SchemeOptions
+from parallel_et.core.posterior import Posterior
+from parallel_et.core.schema import MOST
+from parallel_et.core.states import Latents
+from parallel_et.schemes.et import chosen
+
+MOST_SAMPLES = 1 << 24
+"""Samples of a point."""
+MOST_CHAINS = 1 << 12
+
+
+class SampleOptions(SchemeOptions):
+    """The keys of [inference] for sample."""
+
+    scheme: str = Field("sample", description="Gibbs sampling over preselected causes")
+    candidates: int | None = Field(
+        None, ge=1, le=MOST, description="causes of a point that are sampled, H'; by default all"
+    )
+    random: int = Field(2, ge=0, le=MOST, description="how many of them are drawn at random, where not all are sampled")
+    samples: int | None = Field(
+        None,
+        ge=1,
+        le=MOST_SAMPLES,
+        description="times that a cause of a point is drawn, in all its chains; by default 200 for each candidate",
+    )
+    chains: int = Field(20, ge=1, le=MOST_CHAINS, description="chains of a point; a multiple of 8 is most economical")
+    burn_in: float = Field(1 / 3, ge=0, lt=1, description="share of a chain's samples that are forgotten")
+
+    weights: Literal["draws", "joint"] = Field(
+        "draws", description="a state that was drawn counts as often as that, or once, by its joint, as in et"
+    )
+
+    def mistakes(self, latents: Latents) -> list[tuple[str, str, object]]:
+        wrong: list[tuple[str, str, object]] = []
+        if latents.ordered or latents.least > 1:
+            wrong.append(
+                ("scheme", "a model whose states are sets of any size, the order of which does not count", self.scheme)
+            )
+        if self.candidates is not None:
+            if self.candidates > latents.atoms:
+                wrong.append(("candidates", f"at most model.causes = {latents.atoms}", self.candidates))
+            elif self.random >= self.candidates:
+                wrong.append(("random", f"less than inference.candidates = {self.candidates}", self.random))
+        return wrong
+
+
+class SelectAndSample(Scheme):
+    """q_n by states that were drawn: the ends of all sweeps over the candidates but for the first, which are forgotten.
+
+    F_n is the log of the sum of p over the distinct ones among the ends of all sweeps: a bound, as for any K_n.
+    """
+
+    Options: ClassVar[type[SchemeOptions]] = SampleOptions
+
+    def __init__(self, options: Any, latents: Latents) -> None:
+        self.sampled = options.candidates or latents.atoms
+        self.random = options.random if self.sampled < latents.atoms else 0
+        self.chains, self.joint = options.chains, options.weights == "joint"
+        self.most, self.candidates = latents.most_of(self.sampled), 0  # none that would be the same next time
+        samples = options.samples or 200 * self.sampled
+        self.sweeps = -(-samples // (self.chains * self.sampled))
+        self.burn = min(self.sweeps - 1, int(options.burn_in * self.sweeps))
+        self.count = self.sweeps * self.chains * self.sampled
+        self.words = (
+            f"{self.count} samples a point, in {self.chains} chains of {self.sweeps} sweeps over {self.sampled} causes"
+            + f" ({self.random} of them at random)" * bool(self.random)
+        )
+
+    def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
+        step.phase("select")
+        seen = step.model.observe_chains(step.ready, block)
+        candidates = chosen(step, block, seen, self.sampled, self.random)
+        step.phase("states")
+        sweeps = Sweeps(self.sweeps, self.burn, self.chains, step.random, block.first, self.joint)
+        return step.model.sample(step.ready, seen, candidates, sweeps, step.beta), kept
+
+
+SCHEME = SelectAndSample

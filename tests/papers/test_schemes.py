@@ -1,0 +1,64 @@
+"""The same problem by several schemes: the likelihood on its way, and how it is told."""
+
+import numpy as np
+from brute import all_states, log_joint
+from scipy.special import logsumexp
+
+from parallel_et import load
+from parallel_et.commands.reproduce import arguments, chosen
+from parallel_et.papers.schemes import Trials, run_schemes
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.job import read_job
+from parallel_et.runs.repeat import TrialsOptions
+from parallel_et.runs.setup import open_source
+from parallel_et.runs.trials import Trial
+
+JOB = """
+[model]
+name = "linca"
+causes = 6
+[data]
+source = "bars"
+points = 30
+grid = 3
+[inference]
+scheme = "exact"
+[anneal]
+iterations = 3
+"""
+
+
+def test_the_likelihood_is_that_of_all_states_whatever_the_scheme(tmp_path):
+    (tmp_path / "job.toml").write_text(JOB)
+    variants = {
+        "exact": [],
+        "by samples": ['inference={ scheme = "sample", candidates = 3, random = 1, samples = 60 }'],
+    }
+    options = TrialsOptions(str(tmp_path / "job.toml"), ["run.seed=5"], 2)
+    found = run_schemes(Ranks(), options, variants, tmp_path / "bars", range(5, 7))
+    assert (tmp_path / "bars.png").exists()
+    Y = open_source(read_job(str(tmp_path / "job.toml"), ["run.seed=5"])).read(0, 30)[:, :9]
+    for name, place in (("exact", "bars-exact"), ("by samples", "bars-by-samples")):
+        assert [trial.seed for trial in found[name].trials] == [5, 6]
+        result = load(tmp_path / place)
+        W, sigma, pi = (result.params[key] for key in ("W", "sigma", "pi"))
+        logs = [[log_joint("linca", W, float(sigma), float(pi), y, s) for s in all_states(6)] for y in Y]
+        np.testing.assert_allclose(found[name].curve[-1], logsumexp(logs, axis=1).mean(), rtol=1e-9)
+        assert len(found[name].curve) == 3
+    np.testing.assert_allclose(found["exact"].curve[:-1], load(tmp_path / "bars-exact").history["free_energy"][1:])
+
+
+def test_what_was_learned_is_told_of_trials_that_found_all_causes():
+    trials = [
+        Trial(seed, 6, found, 0.1, 0.0, 3, 1.0, {"sigma": np.array(sigma)})
+        for seed, found, sigma in ((1, 6, 2.02), (2, 5, 3.0), (3, 6, 1.94))
+    ]
+    assert Trials(trials, np.zeros(3)).words({"sigma": 2.0}) == "all causes in 2 of 3, sigma within 3.0%"
+
+
+def test_what_takes_hours_is_run_only_if_it_is_named():
+    def jobs(*more):
+        return [row["job"] for row in chosen(arguments(["thesis-2018", *more]))["experiment"]]
+
+    assert jobs() == ["bars", "patches"]
+    assert jobs("--only", "patches-1600") == ["patches-1600"]
