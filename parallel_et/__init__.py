@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parallel_et.runs.library import Result, fit, load
+    from parallel_et.runs.library import Trained, fit, load
 
-__all__ = ["Result", "fit", "load"]
+__all__ = ["Trained", "fit", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,11 +17,15 @@ ANNEAL = {
     "cut": {"schedule": [[0.3, 0.0], [0.7, 1.0]], "share": 0.8},
     "noise": {"W": 0.05},
 }
+TRIPLES, PAIRS = {"candidates": 7, "gamma": 3}, {"candidates": 7, "gamma": 2}
+RESTRICTED = {"name": "rmca poisson", "total": 18.0, "learn": ["W"]}
+RENEWED = {"iterations": 10, "hold": 2, "renew": 2}
 ET = {"candidates": 4, "gamma": 2, "singletons": True}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
+OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
-SEARCH = {"select": 3, "near": 2, "flip": 3, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
+SEARCH = {"select": 3, "near": 2, "flip": 3, "toggle": 9, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
 DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
@@ -34,6 +38,16 @@ JOBS = {
     "maxima of counts": ({"name": "mca poisson", "each": ["pi"]}, ET, 403, "float64", ANNEAL),
     "kept maxima of counts": ({"name": "mca poisson"}, TV, 211, "float32", ANNEAL),
     "sums of counts": ({"name": "nmf poisson"}, ET, 150, "float64", ANNEAL),
+    "mca3": ({"name": "mca3 poisson", "each": ["pi"], "learn": ["W", "pi", "alpha"]}, TRIPLES, 403, "float64", ANNEAL),
+    "rmca": (RESTRICTED, PAIRS, 211, "float64", {**ANNEAL, "cut": {"schedule": 0.0}}),
+    "rmca, a point at a time": (
+        {**RESTRICTED, "rate": 0.5},
+        PAIRS,
+        33,
+        "float64",
+        {"iterations": 50, "batch": 1, "temperature": 3.0, "noise": {"W": 0.02}},
+    ),
+    "exact maxima of counts": ({"name": "mca poisson", "each": ["pi"]}, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "linca in float32": ({"name": "linca"}, ET, 403, "float32", ANNEAL),
     "mca in float32": ({"name": "mca"}, ET, 403, "float32", ANNEAL),
     "exact": ({"name": "linca"}, {"scheme": "exact"}, 150, "float64", ANNEAL),
@@ -49,7 +63,13 @@ JOBS = {
     "a pi for each cause": ({"name": "mca", "each": ["pi"]}, ET, 211, "float64", ANNEAL),
     "points for a start": ({"name": "linca", "init": {"W": {"rows": "random"}}}, ET, 211, "float64", ANNEAL),
     "moments for a start": ({"name": "mca", "init": {"W": {"moments": "third"}}}, ET, 211, "float64", ANNEAL),
+    "fields that begin anew": ({"name": "nmf", "init": {"W": {"mean": 3.0, "std": 0.1}}}, TV, 403, "float64", RENEWED),
+    "maxima that begin anew": ({"name": "mca"}, {"scheme": "exact"}, 211, "float32", RENEWED),
     "noisyor": ({"name": "noisyor"}, ET, 150, "float64", ANNEAL),
+    "occlusion": (OCA, ET, 211, "float64", ANNEAL),
+    "occlusion, undisturbed": (OCA, {"scheme": "exact"}, 150, "float64", {"iterations": 3, "temperature": 1.0}),
+    "kept occlusion": (OCA, TV, 150, "float32", ANNEAL),
+    "occlusion in batches": (OCA, ET, 211, "float64", {**ANNEAL, "batch": 64}),
     **{
         f"{kind} clusters": ({"name": "gmm", "covariance": kind}, {"candidates": 3}, 211, "float64", ANNEAL)
         for kind in ("spherical", "diagonal", "full", "tied")
@@ -123,6 +143,8 @@ def fits(threads, comm=None, names=tuple(JOBS)):
             expectation.ROOM, linear.LARGE = room, large
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
+        if "renewed_fields" in result.history:
+            found[f"{name}/renewed_fields"] = result.history["renewed_fields"]
         found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])
     return found
 
@@ -134,6 +156,7 @@ def data_for(kind, points):
     if kind in ("own_model", "pmm"):
         return np.random.default_rng(5).poisson(3.0, (points, 9)).astype(float)
     name = kind if kind in ("linca", "nmf", "mca", "mca poisson", "nmf poisson") else "linca"
+    name = "mca poisson" if kind in ("mca3 poisson", "rmca poisson") else name
     return random_data(name, points, random_params(name, 9, 7, seed=len(kind)), seed=5)
 
 

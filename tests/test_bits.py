@@ -42,6 +42,7 @@ def test_the_jobs_learn_something(on_one_rank):
     settled = len(on_one_rank["until it has settled/free_energy"])
     assert 3 < settled < 200
     assert 1.0 < float(on_one_rank["a scheme that learns/warmth"]) < 1.5
+    assert on_one_rank["fields that begin anew/renewed_fields"].sum() > 0
     for name in ("linca", "nmf", "mca", "exact"):
         energy = on_one_rank[f"{name}/free_energy"]
         assert np.isfinite(energy).all()

@@ -83,6 +83,15 @@ def test_code_of_the_documents_runs(page, followed, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+def test_the_example_of_the_library_ends_in_the_truth(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (source,) = blocks("docs/library.md", "python")
+    exec(compile(source, "library", "exec"), {})
+    shape, sigma = re.match(r"(\(.*\)) (\S+)", capsys.readouterr().out).groups()
+    assert shape == "(16, 4)"
+    assert float(sigma) == pytest.approx(0.1, abs=0.005)
+
+
 def test_every_key_of_the_job_file_is_described():
     text = reference.job()
     assert all(f"## [{section}]" in text for section in SECTIONS)

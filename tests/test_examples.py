@@ -74,3 +74,9 @@ def test_sound_is_learned_from_chirps_or_a_wave_file(made_up, tmp_path):
     W = load(tmp_path / "sound/run").W
     assert W.shape == (100 if made_up else 50, 10)
     assert 0 < np.abs(W).max() < 10
+
+
+def test_a_search_finds_the_number_of_causes(tmp_path):
+    said = example("estimator.py", cwd=tmp_path)
+    assert "best: 4\n" in said
+    assert len(re.findall(r"^\d causes: ", said, re.MULTILINE)) == 5

@@ -20,6 +20,7 @@ KNOWS = {
     "data": ("core", "io", "kernels", "models", "parallel"),
     "prepare": ("control", "core", "io", "parallel"),
     "runs": ("control", "core", "data", "io", "kernels", "models", "parallel", "schemes"),
+    "sklearn": ("parallel", "runs"),
     "report": ("control", "core", "data", "io", "runs"),
     "bench": ("control", "core", "data", "io", "kernels", "models", "parallel", "runs"),
     "papers": ("control", "core", "data", "io", "parallel", "report", "runs"),

@@ -9,7 +9,6 @@ import numpy as np
 from parallel_et.bench.workloads import Workload, nearby, sample
 from parallel_et.control.process import peak_bytes, reset_peak
 from parallel_et.core.clock import PHASES
-from parallel_et.core.contract import Params
 from parallel_et.core.em import iterate
 from parallel_et.kernels.rows import Rows
 from parallel_et.parallel.ranks import Ranks
@@ -53,18 +52,18 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
     source = sample(workload, points)
     problem, _, _ = set_up(workload.job(threads), source, ranks)
     params = nearby(source)
-    knobs = problem.plan.at(0, params)
+    knobs, fields = problem.plan.at(0, params), np.ascontiguousarray(problem.model.pictures(params))
     iterate(problem, ranks, params, knobs)
     floors: dict[int, list[float]] = {}
     if ranks.size == 1:
-        quickest = min(BLOCKS, key=lambda size: min(multiply(problem.rows, params, size) for _ in range(3)))
+        quickest = min(BLOCKS, key=lambda size: min(multiply(problem.rows, fields, size) for _ in range(3)))
         floors = {problem.shard.block: [], quickest: []}
     reset_peak()
     times: list[float] = []
     infos, begun = [], perf_counter()
     while ranks.of_root(len(times) < FEWEST or (len(times) < MOST and perf_counter() - begun < limit)):
         for size, found in floors.items():
-            found.append(multiply(problem.rows, params, size))
+            found.append(multiply(problem.rows, fields, size))
         ranks.meet()
         start = perf_counter()
         _, info = iterate(problem, ranks, params, knobs)
@@ -112,9 +111,8 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
     }
 
 
-def multiply(rows: Rows, params: Params, size: int) -> float:
+def multiply(rows: Rows, W: np.ndarray, size: int) -> float:
     """Seconds that Y W takes in blocks of that size."""
-    W = np.ascontiguousarray(params["W"])
     out = np.empty((size, W.shape[1]))
     begun = perf_counter()
     for first in range(0, len(rows), size):

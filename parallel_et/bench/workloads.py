@@ -23,6 +23,8 @@ SEED = 1
 SEARCH = {"states": 60, "select": 20, "flip": 20, "cross": 20}
 NEAR = {"states": 10, "near": 3}
 POISSON = {"noise": "poisson"}
+CHANNELS = 3
+COLOUR = {"channels": CHANNELS}
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Workload:
     most_ns: float | None = None
     what: str = ""
     search: Mapping[str, int] = field(default_factory=dict)
-    keys: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 0
     block: int | None = None
 
@@ -60,9 +62,9 @@ class Workload:
             model["init"] = {"W": 0.0}  # it begins nearby, no points have to be chosen
         else:
             inference |= {} if self.samples else {"gamma": self.gamma}
-            learn = ["W", "sigma", "pi"] if self.model == "linca" else ["W"]
+            learn = {"linca": ["W", "sigma", "pi"], "oca": ["W", "T", "sigma", "pi"]}.get(self.model, ["W"])
             model |= {"pi": min(0.5, ACTIVE / self.causes), "learn": learn}
-            model |= {"sigma": SIGMA} if not self.keys else {}
+            model |= {"sigma": SIGMA} if self.keys != POISSON else {}
         table = {
             "model": model,
             "data": {"source": "array:drawn"},
@@ -93,6 +95,7 @@ WORKLOADS = (
     Workload("M3", "mca", 5000, 256, 200, 8, 4, True, 1.05, most=15.0, what="16 x 16 patches"),
     Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
     Workload("P2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=18.0, what="M2 with Poisson noise", keys=POISSON),
+    Workload("O2", "oca", 8000, 3675, 30, 6, 3, True, 1.05, most=60.0, what="35 x 35 pixels in colour", keys=COLOUR),
     Workload("V2", "gmm", 100000, 50, 1000, 10, most=3.0, what="1000 clusters"),
     Workload("V3", "gmm", 100000, 50, 1000, 10, most=0.34, what="1000 clusters, kept ones", search=NEAR),
     Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, kept states", search=SEARCH),
@@ -105,6 +108,8 @@ def sample(workload: Workload, points: int) -> Drawn:
     options = workload.job().model
     model = MODELS.find(workload.model)(options, workload.dims)
     rng = stream(SEED, "bench")
+    if workload.model == "oca":
+        return Drawn(model, objects(model, rng, options.pi), points, SEED)
     W = rng.standard_normal((workload.dims, workload.causes))
     if workload.gamma is None:
         even = {"var": model.filled("var", 1.0), "pi": model.filled("pi", 1 / model.H)}
@@ -115,6 +120,13 @@ def sample(workload: Workload, points: int) -> Drawn:
     W *= LENGTH / np.linalg.norm(W, axis=0)
     params = {"W": np.asfortranarray(W), "sigma": np.array(SIGMA), "pi": np.array(options.pi)}
     return Drawn(model, {name: params[name] for name in model.params}, points, SEED)
+
+
+def objects(model: Any, rng: np.random.Generator, pi: float) -> Params:
+    """Causes of occlusion: each fills a share of the pixels with a colour of its own."""
+    W = (rng.random(model.shape("W")) < SHARE).astype(np.float64)
+    T = LENGTH / np.sqrt(SHARE * model.D) * (0.5 + rng.random(model.shape("T")))
+    return {"W": np.asfortranarray(W), "T": np.asfortranarray(T), "sigma": np.array(SIGMA), "pi": np.array(pi)}
 
 
 def nearby(source: Drawn) -> Params:

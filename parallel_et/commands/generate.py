@@ -99,7 +99,10 @@ def about(args: argparse.Namespace, run: StoredRun, params: Params) -> dict[str,
 def generate(sweep: Sweep, source: Drawn, what: dict[str, Any]) -> str:
     """Draw and write the points that are not yet written; returns where in the file they are."""
     ranks, N, H = sweep.ranks, source.points, source.model.latents.atoms
-    tables = {"points": Table((N, *source.shape), np.float32), "states": Table((N, H), np.uint8)}
+    tables = {
+        "points": Table((N, *source.shape), np.float32),
+        "states": Table((N, H), np.uint16 if source.model.latents.ordered else np.uint8),
+    }
     arrays = {f"params/{name}": value for name, value in source.truth().items()}
     if source.mean is not None:
         arrays["data/mean"] = source.mean

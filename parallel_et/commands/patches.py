@@ -18,7 +18,7 @@ def arguments(argv: Sequence[str]) -> Patches:
         "mpirun -n 4 python -m parallel_et.patches images/ --size 26 --count 500000 --clamp 2 --dog 1 3",
     )
     kinds = f"{' '.join(ENDINGS)}, or file.mat:VARIABLE"
-    images = f"files, folders or patterns; {kinds}; colours (a last axis of 3) become luminance"
+    images = f"files, folders or patterns; {kinds}; colours (a last axis of 3) become luminance, but with --colour"
     parser.add_argument("inputs", metavar="IMAGES", nargs="+", help=images)
     parser.add_argument("--output", metavar="FILE", default="patches.h5", help="patches.h5 by default")
     parser.add_argument("--size", metavar="PIXELS", type=int, default=26, help="side of a patch; 26 by default")
@@ -27,6 +27,7 @@ def arguments(argv: Sequence[str]) -> Patches:
     which.add_argument("--all", action="store_true", help="the patches at all places, overlapping")
     parser.add_argument("--stride", metavar="PIXELS", type=int, help="with --all: from one place to the next; 1")
     parser.add_cutting("a file that is no image, or one smaller than a patch")
+    parser.add_argument("--colour", action="store_true", help="pixels of red, green and blue, each filtered by itself")
     steps = parser.add_argument_group("steps on whole images")
     clamp = "set the brightest PERCENT of an image's pixels to the value at that percentile"
     steps.add_argument("--clamp", metavar="PERCENT", type=float, help=clamp)

@@ -1,5 +1,6 @@
 """What the operating system knows of this process and of others."""
 
+import ctypes
 import os
 import resource
 import time
@@ -9,6 +10,21 @@ from typing import TextIO
 
 SELF = Path("/proc/self")
 GROUPS = Path("/sys/fs/cgroup")
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+"""What mallopt calls the free memory that goes back to the system, and the arrays that have memory of their own."""
+KEPT, OWN = 64 << 20, 32 << 20
+"""Bytes of these."""
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep some of the memory that is freed (glibc; others are left as they are).
+
+    Arrays of a block come and go; to have their pages from the system each time takes longer than to compute with them.
+    """
+    with suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(TRIM_THRESHOLD, KEPT)
+        library.mallopt(MMAP_THRESHOLD, OWN)
 
 
 def reset_peak() -> None:

@@ -16,7 +16,7 @@ from parallel_et.core.gibbs import Chains, Sweeps
 from parallel_et.core.posterior import Posterior, Sparse, Tabled, sum_rows, weigh
 from parallel_et.core.random import Random
 from parallel_et.core.schema import Section
-from parallel_et.core.states import Latents, Table, best, clashes
+from parallel_et.core.states import Latents, Table, best, clashes, in_lists
 from parallel_et.core.terms import (
     Block,
     Kept,
@@ -69,12 +69,18 @@ class Learner:
     """Its parameters by name; their axes and limits may depend on its options."""
     stages: tuple[str, ...] = ()
     """Passes over the posteriors that its M-step takes, each with sums and a maximisation of its own."""
+    online: bool = False
+    """Whether its M-step takes a step from the parameters by the sums of a batch, which then are not averaged."""
     dealt: bool = False
     """Whether its M-step is large: it is then done by all ranks at once, which share its pieces by ``knobs.deal``."""
 
     def lacks(self, method: str) -> UserError:
         """The line that tells the author of a class that a method is missing."""
         return UserError(f"{type(self).__name__}: expected a method {method}, found none")
+
+    def takes(self, stage: str, knobs: Knobs) -> bool:
+        """Whether an iteration has a stage; by default it has all, and it always has the first."""
+        return True
 
     def prepare(self, params: Params, knobs: Knobs) -> Any:
         """What one iteration computes once, from the parameters alone; by default nothing but these."""
@@ -98,6 +104,22 @@ class Learner:
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         """The M-step: the parameters that change. ``sums`` are over all points in M; ``sums["points"]``: how many."""
         raise self.lacks("maximise")
+
+    def revise(
+        self,
+        stage: str,
+        params: Params,
+        sums: Totals,
+        knobs: Knobs,
+        summary: Summary,
+        before: Params,
+        earlier: Totals,
+    ) -> Params:
+        """The M-step of a stage after the first, which is also told the parameters ``before`` the iteration.
+
+        And the sums of the ``earlier`` stage; by default it is as that of the first.
+        """
+        return self.maximise(stage, params, sums, knobs, summary)
 
 
 class Model(Learner):
@@ -168,6 +190,14 @@ class Model(Learner):
         """A parameter that begins with points of the data, which come as its columns (D, H)."""
         return rows
 
+    def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
+        """Fields (D, m) of causes that were found as directions in which points (n, D), some of all, are skewed.
+
+        ``fields`` are what they are if causes add up, and by default are taken; ``along`` (n, m) tells how far each of
+        the points lies in each direction.
+        """
+        return fields
+
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         """Where parameters begin of which the job says nothing, if fields begin by moments of the data.
 
@@ -196,6 +226,10 @@ class Model(Learner):
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         """Mean of a point given its state, (..., D)."""
         raise self.lacks("mean")
+
+    def pictures(self, params: Params) -> np.ndarray:
+        """Each cause alone, as a point, (D, H): by default its field."""
+        return params["W"]
 
     def log_joint(self, ready: Any, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         """log p(s, y), (...); by default of prior, mean and noise, for a model that prepares nothing else."""
@@ -287,6 +321,14 @@ class Model(Learner):
         for some in self._pieces(len(q), 1):
             total += sum_rows(point[some], q[some, None] * self.mean(params, states[some]), len(total))
         return total
+
+    def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
+        """The mean of y, (n, D), of atoms that are active by these probabilities (n, atoms), each by itself.
+
+        By default that of the state which is then most probable; of a mean that is linear the expected one.
+        """
+        state, atom = np.nonzero(active > 0.5)
+        return self.mean(params, in_lists(state, atom, len(active)))
 
     # the M-step
 

@@ -2,47 +2,38 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.core.clock import Clock, Dealing, Dealt, phases
-from parallel_et.core.contract import UNUSED, Knobs, Params
+from parallel_et.core.clock import Clock, Dealing, phases
+from parallel_et.core.contract import UNUSED, Knobs, Learner, Params, Totals
 from parallel_et.core.expectation import FAR, Expectation
-from parallel_et.core.plan import Position
+from parallel_et.core.plan import Info, Position
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
+from parallel_et.core.renewal import renew
 from parallel_et.errors import UserError
 from parallel_et.parallel.cut import largest
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.sums import exact_sum
 
 
-class Info(NamedTuple):
-    """What the root knows of an iteration besides the parameters."""
-
-    free_energy: float
-    points_used: int
-    unused: np.ndarray
-    seconds: dict[str, float]
-    dealt: list[Dealt]
-
-
 def train(problem: Problem, ranks: Ranks, at: Position, watch: Callable[[Position, Knobs, Info], bool]) -> Position:
     """Run EM to the end of the plan, or until it has settled; ``watch``, called after every iteration, may end it."""
     plan = problem.plan
     while not plan.ended(at.iteration, at.calm):
-        knobs = ranks.from_root(partial(plan.at, at.iteration, at.params, at.cooled))
-        params, info = iterate(problem, ranks, at.params, knobs)
+        begin, fields = renew(problem, ranks, at, iterate)
+        knobs = ranks.from_root(partial(plan.at, at.iteration, begin, at.cooled))
+        params, info = iterate(problem, ranks, begin, knobs)
         at = Position(at.iteration + 1, params, *ranks.of_root(plan.after(at, params)))
-        if watch(at, knobs, info):
+        if watch(at, knobs, info._replace(renewed=fields)):
             break
     return at
 
 
 def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tuple[Params, Info]:
     """One EM iteration, of the next batch: preselection and E-step, data classification, M-step, parameter noise."""
-    N, passes, clock = problem.plan.batches.size(knobs.iteration), list(problem.passes()), Clock("prepare")
+    N, passes, clock = problem.plan.batches.size(knobs.iteration), list(problem.passes(knobs)), Clock("prepare")
     count, cutting = min(N, max(0, knobs.points)), knobs.points < N
     dealing = Dealing(ranks.deal)
     shared = knobs._replace(deal=dealing)
@@ -57,6 +48,7 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         used = largest(ranks, expectation.evidence, knobs.points)
 
     new, ready, unused = params, expectation.ready, np.zeros(0, bool)
+    earlier: dict[Learner, Totals] = {}
     for number, (learner, stage) in enumerate(passes):
         clock("prepare")
         if number > 0:
@@ -73,8 +65,10 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
             if ranks.is_root or everywhere:
                 sums = problem.average(learner, stage, found, knobs)
                 unused = problem.model.usage(sums) <= UNUSED * problem.shard.points if number == 0 else unused
-                by = shared if everywhere else knobs
-                new = problem.maximise(learner, stage, new, sums, by) if sums["points"] else new
+                if sums["points"]:
+                    by = shared if everywhere else knobs
+                    new = problem.maximise(learner, stage, new, sums, by, params, earlier.get(learner))
+                earlier[learner] = sums
                 new = add_noise(problem, new, knobs) if number == len(passes) - 1 else new
         clock("communication")
         new = ranks.agree(new) if everywhere else ranks.share(new)

@@ -45,9 +45,9 @@ class Expectation:
         self._again, self._room = again, problem.rows.nbytes // 5 + ROOM
         self._lock = Lock()
 
-    def visit(self) -> None:
-        """Compute the posteriors of all blocks."""
-        self._share(self._of)
+    def visit(self, work: Callable[[slice, Block, Posterior], None] = lambda *_: None) -> None:
+        """Compute the posteriors of all blocks, and have something done with each: where it is, its points, this."""
+        self._share(lambda part, thread: work(part, *self._of(part, thread)))
 
     def collect(self, learner: Learner, stage: str, params: Params, ready: Any, used: np.ndarray) -> ExactSum:
         """The statistics of the used ones of the ``evidence``, (n,) bool; bounded by what ``params`` make of points."""

@@ -21,6 +21,13 @@ class GaussInit(Section):
     std: float = Field(ge=0, le=LARGEST, description="their standard deviation")
 
 
+class UniformInit(Section):
+    """Draw each value evenly between two."""
+
+    low: float = Field(ge=-LARGEST, le=LARGEST, description="least value")
+    high: float = Field(ge=-LARGEST, le=LARGEST, description="largest value")
+
+
 class FileInit(Section):
     """Read the values from an HDF5 file."""
 
@@ -43,7 +50,7 @@ class MomentsInit(Section):
 
 
 START = (
-    "a number, or a table of mean and std, of file and dataset, or for fields "
+    "a number, or a table of mean and std, of low and high, of file and dataset, or for fields "
     'rows = "random" or "k-means++", or moments = "third"'
 )
 """What may stand for the start of a parameter."""
@@ -132,7 +139,7 @@ def keys_of(model: Any) -> Any:
 def _start(axes: str) -> Any:
     """What may stand for the start of a parameter with these axes."""
     of_data: list[Any] = [RowsInit, MomentsInit] if axes == "DH" else []
-    return number_or(GaussInit, FileInit, *of_data)
+    return number_or(GaussInit, UniformInit, FileInit, *of_data)
 
 
 def start_of(model: Model, name: str, summary: Summary, rng: np.random.Generator) -> np.ndarray:
@@ -142,6 +149,8 @@ def start_of(model: Model, name: str, summary: Summary, rng: np.random.Generator
         return model.filled(name, float(init))
     if isinstance(init, GaussInit):
         return rng.normal(init.mean, init.std, shape)
+    if isinstance(init, UniformInit):
+        return init.low + (init.high - init.low) * rng.random(shape)
     if model.params[name].start is not None:
         return np.full(shape, number_of(model, name, summary))
     return rng.normal(*model.start(name, summary), shape)

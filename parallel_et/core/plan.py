@@ -1,13 +1,28 @@
 """Annealing: what the schedules of a run say for each iteration, and when it ends."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parallel_et.core.batches import Batches
+from parallel_et.core.clock import Dealt
 from parallel_et.core.contract import Knobs, Model, Params
 from parallel_et.errors import UserError
+
+RENEWAL = (0.5, 0.8)
+"""Between which parts of a run fields begin anew, where the job has it so."""
+
+
+class Info(NamedTuple):
+    """What the root knows of an iteration besides the parameters; ``renewed``: fields that began anew before it."""
+
+    free_energy: float
+    points_used: int
+    unused: np.ndarray
+    seconds: dict[str, float]
+    dealt: list[Dealt]
+    renewed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +96,13 @@ class Plan:
         }
         noise = {name: value(schedule) for name, schedule in self.noise.items()}
         step = (1 + iteration / self.anneal.step.delay) ** -self.anneal.step.power
-        return Knobs(iteration, temperature, cut, points, noise, own, self.most, step)
+        return Knobs(iteration, temperature, cut, points, noise, own, self.most, step, iteration < self.anneal.hold)
+
+    def attempt(self, iteration: int) -> int | None:
+        """Which of the attempts to begin fields anew comes before an iteration, from 0 on; None if none does."""
+        count, (first, last) = self.anneal.renew, RENEWAL
+        places = [round(self.iterations * (first + (last - first) * i / count)) for i in range(count)]
+        return places.index(iteration) if iteration in places else None
 
     def ended(self, iterations: int, calm: int) -> bool:
         """Whether a run is at its end after so many iterations, of which the last ``calm`` have changed little."""
@@ -124,4 +145,5 @@ class Plan:
         schedules = [self.temperature, self.anneal.cut.schedule, *self.noise.values(), *self.own.values()]
         last = [s[-1][0] * (self.iterations if s[-1][0] <= 1 else 1) for s in schedules if isinstance(s, list)]
         cold = self.waiting is None or cooled == self.waiting.steps
+        last += [RENEWAL[1] * self.iterations] * (self.anneal.renew > 0) + [self.anneal.hold]
         return cold and all(iteration >= position for position in last)

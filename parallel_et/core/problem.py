@@ -36,11 +36,12 @@ class Problem:
     averages: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     _sums: dict[tuple[Learner, str], list[ExactSum]] = field(default_factory=dict)
 
-    def passes(self) -> Iterator[tuple[Learner, str]]:
-        """The stages of the M-step: those of the model, then those of a scheme that learns."""
+    def passes(self, knobs: Knobs | None = None) -> Iterator[tuple[Learner, str]]:
+        """The stages of the M-step, or those that an iteration has: the model's, then those of a scheme that learns."""
         for learner in (self.model, self.scheme):
             for stage in learner.stages:
-                yield learner, stage
+                if knobs is None or learner.takes(stage, knobs):
+                    yield learner, stage
 
     def sums(self, learner: Learner, stage: str, params: Params) -> list[ExactSum]:
         """Where each thread of the team adds up the statistics of a stage, empty; always the same memory."""
@@ -63,7 +64,7 @@ class Problem:
     def average(self, learner: Learner, stage: str, sums: Totals, knobs: Knobs) -> Totals:
         """The sums of a batch as those of all points, averaged with earlier ones (Cappé and Moulines 2009)."""
         batches = self.plan.batches
-        if batches.count == 1:
+        if batches.count == 1 or learner.online:
             return sums
         share, place = batches.points / batches.size(knobs.iteration), self._place(learner, stage)
         new = {name: share * values for name, values in sums.items()}
@@ -81,13 +82,30 @@ class Problem:
     def _place(self, learner: Learner, stage: str) -> str:
         return f"{'model' if learner is self.model else 'scheme'} {stage}"
 
-    def maximise(self, learner: Learner, stage: str, params: Params, sums: Totals, knobs: Knobs) -> Params:
-        """The parameters after a stage of the M-step; those of the model change only if the job has them learned."""
-        new = learner.maximise(stage, params, sums, knobs, self.summary)
+    def maximise(
+        self,
+        learner: Learner,
+        stage: str,
+        params: Params,
+        sums: Totals,
+        knobs: Knobs,
+        before: Params | None = None,
+        earlier: Totals | None = None,
+    ) -> Params:
+        """The parameters after a stage of the M-step; those of the model change only if the job has them learned.
+
+        ``before`` the iteration, and the sums of the ``earlier`` stage, if the learner has had one.
+        """
+        if before is None or earlier is None:
+            new = learner.maximise(stage, params, sums, knobs, self.summary)
+        else:
+            new = learner.revise(stage, params, sums, knobs, self.summary, before, earlier)
         for name, value in new.items():
             if name not in params or np.shape(value) != params[name].shape:
                 expected = f"the shape {params[name].shape}" if name in params else f"some of {', '.join(params)}"
                 found = np.shape(value) if name in params else name
                 raise UserError(f"{type(learner).__name__}.maximise: {name}: expected {expected}, found {found}")
         fixed = set(self.model.params) - set(self.model.options.learn)
+        if knobs.held:
+            fixed |= {name for name, param in self.model.params.items() if len(param.axes) > 1}
         return {**params, **{name: value for name, value in new.items() if name not in fixed}}

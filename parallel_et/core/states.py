@@ -146,6 +146,12 @@ def binary(states: np.ndarray, atoms: int) -> np.ndarray:
     return table[..., :atoms]
 
 
+def places(states: np.ndarray, atoms: int) -> np.ndarray:
+    """States (..., g) as the place of each atom in its state, from 1 on, zero for others; (..., atoms) uint16."""
+    number = np.broadcast_to(np.arange(1, states.shape[-1] + 1), states.shape)
+    return valued(states, number, atoms).astype(np.uint16)
+
+
 def valued(states: np.ndarray, values: np.ndarray, atoms: int) -> np.ndarray:
     """States (..., g) as the values (..., g) of their atoms, zero for all others, (..., atoms)."""
     table = np.zeros((*states.shape[:-1], atoms + 1))
@@ -157,6 +163,13 @@ def listed(table: np.ndarray) -> np.ndarray:
     """Zeros and ones for all atoms, (n, atoms), as states (n, g); the atoms in rising order."""
     state, atom = np.nonzero(table)
     return in_lists(state, atom, len(table))
+
+
+def in_order(table: np.ndarray) -> np.ndarray:
+    """The place of each atom in its state, from 1 on, zero for none, (n, atoms), as states (n, g)."""
+    state, atom = np.nonzero(table)
+    order = np.lexsort([table[state, atom], state])
+    return in_lists(state, atom[order], len(table))
 
 
 def in_lists(state: np.ndarray, atom: np.ndarray, count: int) -> np.ndarray:

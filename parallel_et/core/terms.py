@@ -104,6 +104,7 @@ class Knobs(NamedTuple):
     model : the values of the model's own schedules
     most : active causes that a considered state has at most
     step : weight of the statistics of its batch beside those of the batches before
+    held : whether the fields stay as they are
     deal : shares out the pieces of a work over the ranks, where all call it
     """
 
@@ -115,6 +116,7 @@ class Knobs(NamedTuple):
     model: Mapping[str, float]
     most: int
     step: float = 1.0
+    held: bool = False
     deal: Deal = alone
 
     @property

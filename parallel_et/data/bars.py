@@ -1,5 +1,6 @@
 """The bars test (Foeldiak 1990) in the variants of the papers: bars on a dark grid that add up or hide each other."""
 
+from colorsys import hsv_to_rgb
 from functools import cached_property
 from typing import Any, Literal
 
@@ -8,7 +9,7 @@ from pydantic import Field
 
 from parallel_et.core.random import stream
 from parallel_et.core.schema import LARGEST, MOST, Numbers, Section
-from parallel_et.data.base import GROUP, DataOptions, Generated
+from parallel_et.data.base import GROUP, DataOptions, Generated, shown
 
 MOST_BARS = 10_000
 BRIGHTEST = 1e15
@@ -33,7 +34,14 @@ class BarsOptions(DataOptions):
     value: float = Field(10.0, ge=-LARGEST, le=LARGEST, description="grey value of a bar")
     negative: float = Field(0.0, ge=0, le=1, description="share of the bars whose value is negative")
     probability: Numbers = Field(0.2, description="probability that a bar appears, one or one a bar")
-    overlap: Literal["sum", "max"] = Field("sum", description="what pixels in two bars show")
+    overlap: Literal["sum", "max", "nearest"] = Field(
+        "sum", description="what pixels in two bars show; the nearest in an order that is drawn for each point"
+    )
+    colours: Literal["none", "white", "hues", "dealt"] = Field(
+        "none",
+        description="grey bars, or in three channels white ones or those of hues as different as can be: "
+        "in order, or dealt out at random",
+    )
     at_least: int = Field(0, ge=0, le=MOST_BARS, description="patterns with fewer bars than this are drawn anew")
     noise: BarsNoise = BarsNoise()
     seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
@@ -61,6 +69,8 @@ class BarsOptions(DataOptions):
                 )
             elif self.at_least > 0 and chance(np.broadcast_to(p, bars), self.at_least) < 1e-3:
                 wrong.append(("at_least", "a number of bars that a point has at least once in 1000", self.at_least))
+            if self.overlap == "nearest" and self.negative > 0:
+                wrong.append(("negative", 'none with overlap = "nearest"', self.negative))
             if self.noise.kind == "poisson" and (self.negative > 0 or self.value < 0):
                 wrong.append(("noise.kind", '"gauss" or "none" with negative bars', "poisson"))
             elif self.noise.kind == "poisson" and self.value * bars > BRIGHTEST:
@@ -104,20 +114,42 @@ class Bars(Generated):
     def __init__(self, options: BarsOptions, seed: int, job: Any) -> None:
         self.options = options
         self.seed = seed if options.seed is None else options.seed
-        self.points, self.dims = options.points, options.grid**2
-        self.shape = (options.grid, options.grid)
+        self.channels = 1 if options.colours == "none" else 3
+        self.points, self.dims = options.points, options.grid**2 * self.channels
+        self.shape = (options.grid, options.grid, *((self.channels,) if self.channels > 1 else ()))
         self.holds = 8 * (2 * options.bars * self.dims + GROUP * (options.bars + 4 * self.dims))
+
+    @cached_property
+    def features(self) -> np.ndarray:
+        """What a pixel of each bar shows, (b, channels)."""
+        o = self.options
+        if self.channels == 1:
+            return np.full((o.bars, 1), o.value)
+        if o.colours == "white":
+            return np.full((o.bars, 3), o.value)
+        hue = np.arange(o.bars) / o.bars
+        if o.colours == "dealt":
+            hue = stream(self.seed, "hues").permutation(hue)
+        return o.value * np.array([hsv_to_rgb(h, 1.0, 1.0) for h in hue])
 
     @cached_property
     def fields(self) -> np.ndarray:
         """The bars, (b, D)."""
-        return bar_fields(self.options)
+        bars = bar_fields(self.options)
+        return bars if self.channels == 1 else self._in_colour(bars != 0)
+
+    def _in_colour(self, masks: np.ndarray) -> np.ndarray:
+        return (masks[:, :, None] * self.features[:, None]).reshape(len(masks), -1)
 
     def truth(self) -> dict[str, np.ndarray]:
         o = self.options
         pi = np.broadcast_to(np.asarray(o.probability, np.float64), len(self.fields))
         sigma = o.noise.sigma if o.noise.kind == "gauss" else 0.0
-        return {"W": self.fields.T.copy(), "pi": pi.copy(), "sigma": np.array(sigma)}
+        others = {"pi": pi.copy(), "sigma": np.array(sigma)}
+        if o.overlap == "nearest":
+            masks = (bar_fields(o) != 0).T.astype(np.float64)
+            return {"W": masks, "T": self.features.T.copy(), **others}
+        return {"W": self.fields.T.copy(), **others}
 
     def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         o = self.options
@@ -125,7 +157,10 @@ class Bars(Generated):
         s = rng.random((GROUP, len(self.fields))) < o.probability
         while (few := s.sum(1) < o.at_least).any():
             s[few] = rng.random((int(few.sum()), len(self.fields))) < o.probability
-        clean = s @ self.fields if o.overlap == "sum" else _strongest(s, self.fields)
+        if o.overlap == "nearest":
+            clean = shown(s, 1 - rng.random(s.shape), bar_fields(o) != 0, self.features)
+        else:
+            clean = s @ self.fields if o.overlap == "sum" else _strongest(s, self.fields)
         if o.noise.kind == "poisson":
             return rng.poisson(clean).astype(np.float64), s
         return clean + (o.noise.sigma * rng.standard_normal(clean.shape) if o.noise.kind == "gauss" else 0.0), s

@@ -71,7 +71,10 @@ class ArrayRows(Source):
     """
 
     def __init__(self, table: Any, name: str = "data") -> None:
-        self.table = np.asarray(table) if isinstance(table, list | tuple) else table
+        if np.ma.is_masked(table):
+            hidden = np.argwhere(np.ma.getmaskarray(table))[0]
+            raise UserError(f"{name}: row {hidden[0]}: expected numbers, found a masked value")
+        self.table = np.asarray(table) if isinstance(table, list | tuple | np.ma.MaskedArray) else table
         self.name = name
         shape = np.shape(self.table)
         if len(shape) < 2 or 0 in shape:
@@ -116,6 +119,18 @@ def forget(table: Any) -> None:
     """Let the system have back the memory of what was read of a memory map; others are left alone."""
     if isinstance(table, np.memmap) and table.mode in ("r", "r+") and hasattr(mmap, "MADV_DONTNEED"):
         table._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+
+
+def shown(s: np.ndarray, proximity: np.ndarray, masks: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Points in which each pixel shows the nearest of the active causes that are there, or nothing.
+
+    s (n, b) bool, proximity (n, b) > 0, masks (b, pixels) bool, features (b, channels) -> (n, pixels channels).
+    """
+    who, nearest = np.full((len(s), masks.shape[1]), -1), np.zeros((len(s), masks.shape[1]))
+    for number, mask in enumerate(masks):
+        near = np.where(mask, (s[:, number] * proximity[:, number])[:, None], 0.0)
+        who, nearest = np.where(near > nearest, number, who), np.maximum(near, nearest)
+    return np.vstack([features, np.zeros_like(features[:1])])[who].reshape(len(s), -1)
 
 
 class Generated(Source):

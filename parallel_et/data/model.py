@@ -11,7 +11,7 @@ from parallel_et.core.limits import check_arrays, limits_of
 from parallel_et.core.options import keys_of
 from parallel_et.core.random import stream
 from parallel_et.core.schema import MOST
-from parallel_et.core.states import binary
+from parallel_et.core.states import binary, places
 from parallel_et.data.base import GROUP, DataOptions, Generated
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_group
@@ -59,7 +59,9 @@ class Drawn(Generated):
 
     def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         points, states = self.model.draw(self.params, stream(self.seed, self.purpose, index), GROUP)
-        return points if self.mean is None else points + self.mean, binary(states, self.model.latents.atoms)
+        latents = self.model.latents
+        written = places(states, latents.atoms) if latents.ordered else binary(states, latents.atoms)
+        return points if self.mean is None else points + self.mean, written
 
 
 class DrawnFromFile(Drawn):
@@ -81,14 +83,16 @@ class DrawnFromFile(Drawn):
 
 def model_for(kind: Any, arrays: Mapping[str, np.ndarray], path: str) -> Model:
     """The model of these parameters, its sizes told by its fields."""
-    name, axes = next((name, param.axes) for name, param in kind.params.items() if {"D", "H"} <= set(param.axes))
+    name, axes = next((name, param.axes) for name, param in kind.params.items() if len(param.axes) == 2)
     if name not in arrays or arrays[name].ndim != len(axes) or 0 in arrays[name].shape:
         found = f"the shape {arrays[name].shape}" if name in arrays else "nothing there"
         raise UserError(f"{path}: /params/{name}: expected dimensions x causes, found {found}")
     sizes = dict(zip(axes, arrays[name].shape, strict=True))
     each = [name for name, param in kind.params.items() if param.each and arrays.get(name, np.empty(())).ndim]
     keys: Any = keys_of(kind)
-    return kind(keys(name="model", causes=sizes["H"], each=each, **kind.keys_told_by(arrays)), sizes["D"])
+    told = kind.keys_told_by(arrays)
+    dims = sizes["D"] if "D" in sizes else sizes["P"] * told.get("channels", 3)
+    return kind(keys(name="model", causes=sizes["H"], each=each, **told), dims)
 
 
 SOURCE = DrawnFromFile

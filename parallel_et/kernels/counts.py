@@ -85,6 +85,24 @@ def gain_of_state(Y, y, WT, logs, state, size):
     return total(gain - loss)
 
 
+@kernel("void(float64[:,::1], float64[:,::1], int32[:,::1], float64[:,::1], float64[:,::1])")
+def fields_of_states(WT, logs, inner, tops, top_logs):
+    """The means of all states of a table over all causes, and their logarithms: the larger of a parent's and a field.
+
+    WT (H, D) >= LEAST and its logarithm, inner (M, 4) of the tree of states; tops and top_logs (K, D) out.
+    """
+    H, D = WT.shape
+    for d in range(D):
+        tops[0, d], top_logs[0, d] = LEAST, LOG_LEAST
+    for node in range(len(inner)):
+        parent, added, child = inner[node, 0] * D, inner[node, 2], inner[node, 3]
+        for j in range(added + 1, H):
+            here = (child + j) * D
+            for d in range(0, D, LANES):
+                store(tops, here + d, maximum(load(tops, parent + d), load(WT, j * D + d)))
+                store(top_logs, here + d, maximum(load(top_logs, parent + d), load(logs, j * D + d)))
+
+
 @part
 def bound(y, log_y, w, log_w, sofar):
     """Add what the larger of y itself and w gains."""

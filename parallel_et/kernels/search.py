@@ -211,6 +211,52 @@ def flip(key, first, states, logs, owner, least, most, ordered, out):
 
 
 @kernel("void(uint64, int64, int32[:,:,::1], float64[:,::1], int32[::1], int64, int64, boolean, int32[:,:,::1])")
+def toggle(key, first, states, logs, owner, least, most, ordered, out):
+    """Children of the best kept states, each with one atom less or more: all atoms in turn; the arguments of ``near``.
+
+    The first proposals are those of the best state, then those of the second, and so on. Where there is no room for one
+    more, it comes in exchange for one at random.
+    """
+    N, P, g = out.shape
+    S, atoms = logs.shape[1], len(owner)
+    kept, joints, flat = states.reshape(-1), logs.reshape(-1), out.reshape(-1)
+    order = np.empty(S, np.int64)
+    for n in range(N):
+        here = n * S * g
+        count = number_of(kept, here, S, g)
+        parents = min(count, -(-P // atoms))
+        for i in range(parents):  # the best ones, in falling order
+            best = -1
+            for s in range(count):
+                taken = False
+                for j in range(i):
+                    taken = taken or order[j] == s
+                if not taken and (best < 0 or joints[n * S + s] > joints[n * S + best]):
+                    best = s
+            order[i] = best
+        offset = below(words_of(key, first + n, 0, 0)[0], atoms)
+        for k in range(P):
+            at = (n * P + k) * g
+            if k // atoms >= parents:
+                clear(flat, at, g)
+                flat[at] = VACANT
+                continue
+            size = copy_to(flat, at, kept, here + order[k // atoms] * g, g)
+            atom = np.int32((offset + k) % atoms)
+            clash = place_of(flat, at, size, owner, atom)
+            if clash >= 0 and flat[at + clash] == atom:
+                if size > least:
+                    take_out(flat, at, size, clash)
+                else:
+                    flat[at] = VACANT
+                continue
+            _, _, c, d = words_of(key, first + n, k, 1)
+            if clash >= 0 or size == most:
+                size = take_out(flat, at, size, clash if clash >= 0 else below(c, size))
+            put_in(flat, at, size, atom, ordered, d)
+
+
+@kernel("void(uint64, int64, int32[:,:,::1], float64[:,::1], int32[::1], int64, int64, boolean, int32[:,:,::1])")
 def cross(key, first, states, logs, owner, least, most, ordered, out):
     """Children of two kept states: atoms before a cut of the one, after it of the other; the arguments of ``near``."""
     N, P, g = out.shape

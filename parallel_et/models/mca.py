@@ -1,7 +1,7 @@
 """Maximal causes analysis with Gaussian (ET sec. 4.2) or Poisson noise (MCA)."""
 
 from parallel_et.core.contract import Knob
-from parallel_et.kernels.maximal import HARD
+from parallel_et.kernels.shares import HARD
 from parallel_et.models.parts.maximal import MaximalModel
 
 

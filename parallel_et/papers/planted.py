@@ -1,18 +1,16 @@
 """Whether fields that were planted in data are found: each beside the learned one that is assigned to it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from parallel_et.control.listening import STOPPED
-from parallel_et.papers.variants import slug
+from parallel_et.papers.variants import run_each
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.job import read_job
-from parallel_et.runs.repeat import TrialsOptions, run_trials
+from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_source
-from parallel_et.runs.trials import Trial, read_trials
+from parallel_et.runs.trials import Trial
 
 CLOSE = 0.95
 """Cosine between a planted field and a learned one from which on it is found."""
@@ -27,21 +25,15 @@ def run_planted(
     -------
     dict : name -> trials, and the share of the fields that each has found, (trials,)
     """
-    found: dict[str, tuple[list[Trial], np.ndarray]] = {}
-    for name, settings in variants.items():
-        path, told = Path(f"{place}-{slug(name)}.h5"), [*options.set, *settings]
-        if run_trials(ranks, replace(options, set=told, output=str(path))) == STOPPED:
-            return None
 
-        def look(path: Path = path, told: list[str] = told) -> tuple[list[Trial], np.ndarray]:
-            trials = [trial for trial in read_trials(path)[1] if trial.seed in seeds]
-            jobs = (read_job(options.job, [*told, f"run.seed={trial.seed}"]) for trial in trials)
-            truths = (open_source(job).truth()["W"] for job in jobs)
-            pairs = zip(trials, truths, strict=True)
-            return trials, np.array([(cosines(truth, trial.params["W"]) > CLOSE).mean() for trial, truth in pairs])
+    def look(path: Path, told: list[str], trials: list[Trial]) -> tuple[list[Trial], np.ndarray]:
+        def share(trial: Trial) -> float:
+            truth = open_source(read_job(options.job, [*told, f"run.seed={trial.seed}"])).truth()["W"]
+            return float((cosines(truth, trial.params["W"]) > CLOSE).mean())
 
-        found[name] = ranks.from_root(look)
-    return found
+        return trials, ranks.from_root(lambda: np.array([share(trial) for trial in trials]))
+
+    return run_each(ranks, options, variants, place, seeds, look)
 
 
 def cosines(planted: np.ndarray, learned: np.ndarray) -> np.ndarray:

@@ -1,10 +1,11 @@
 """One job in several variants, on the same data and from the same starts: what each reaches, and how fast."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from parallel_et.runs.repeat import TrialsOptions, run_trials
 from parallel_et.runs.train import TrainOptions, train_job
 from parallel_et.runs.trials import Trial, read_trials
 
+T = TypeVar("T")
 FALL = 1e-9
 """Relative loss of free energy within an iteration that rounding may explain."""
 
@@ -42,26 +44,44 @@ def run_variants(
 
     ``options`` are those of the trials of all; the names of all that is written begin with ``place``.
     """
-    found: dict[str, Outcome] = {}
-    for name, settings in variants.items():
-        path, told = place.with_name(f"{place.name}-{slug(name)}"), [*options.set, *settings]
+
+    def look(path: Path, told: list[str], trials: list[Trial]) -> Outcome | None:
         run = TrainOptions(options.job, told, str(path), max_time=options.max_time, quiet=True)
-        if run_trials(ranks, replace(options, set=told, output=f"{path}.h5")) == STOPPED:
-            return None
         if train_job(ranks, run, without_picture) == STOPPED:
             return None
-        found[name] = outcome_of(ranks, path, seeds)
+        learned = read_together(ranks, RunDirectory(str(path)), {})
+        return Outcome(trials, ranks.from_root(lambda: learned.result.history["free_energy"]))
+
+    if (found := run_each(ranks, options, variants, place, seeds, look)) is None:
+        return None
     curves = {name: outcome.curve for name, outcome in found.items()}
     ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(compared(curves))))
     return found
 
 
-def outcome_of(ranks: Ranks, place: Path, seeds: range) -> Outcome:
-    """What is in the files of a variant."""
-    run = read_together(ranks, RunDirectory(str(place)), {})
-    trials = ranks.from_root(lambda: read_trials(Path(f"{place}.h5"))[1])
-    curve = ranks.from_root(lambda: run.result.history["free_energy"])
-    return Outcome([trial for trial in trials if trial.seed in seeds], curve)
+def run_each(
+    ranks: Ranks,
+    options: TrialsOptions,
+    variants: Mapping[str, Sequence[str]],
+    place: Path,
+    seeds: range,
+    look: Callable[[Path, list[str], list[Trial]], T | None],
+) -> dict[str, T] | None:
+    """Run trials of every variant of a job, settings by name, and look at those of these seeds; None if stopped.
+
+    ``look`` is called on all ranks with the name that all files of a variant begin with, its settings and its trials;
+    it may be stopped as well.
+    """
+    found: dict[str, T] = {}
+    for name, settings in variants.items():
+        path, told = place.with_name(f"{place.name}-{slug(name)}"), [*options.set, *settings]
+        if run_trials(ranks, replace(options, set=told, output=f"{path}.h5")) == STOPPED:
+            return None
+        everything = ranks.from_root(partial(read_trials, Path(f"{path}.h5")))[1]
+        if (one := look(path, told, [trial for trial in everything if trial.seed in seeds])) is None:
+            return None
+        found[name] = one
+    return found
 
 
 def without_picture(*_: Any) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from parallel_et.control.listening import NOT_BEGUN, STOPPED, heard
-from parallel_et.control.process import tell
+from parallel_et.control.process import keep_freed_memory, tell
 from parallel_et.errors import PLACE, UserError, check_name
 from parallel_et.parallel.begin import LIMIT, PLACES, SIZES, start_limit, told
 from parallel_et.parallel.shard import owners
@@ -45,6 +45,11 @@ class Ranks:
         self.size = self.comm.size
         self.is_root = self.rank == 0
 
+    @classmethod
+    def alone(cls) -> "Ranks":
+        """This rank as the only one."""
+        return cls(MPI.COMM_SELF)
+
     def sum_on_root(self, values: np.ndarray) -> None:
         """Replace ``values`` on the root by their sum over the ranks; integers only, so that the order is free."""
         assert values.dtype == np.int64
@@ -56,6 +61,15 @@ class Ranks:
         assert values.dtype in (np.int64, np.uint64)
         if self.size > 1:
             self.comm.Allreduce(MPI.IN_PLACE, values, MPI.SUM)
+
+    def complete(self, values: np.ndarray, first: int, last: int) -> None:
+        """Fill ``values`` on every rank; this one has their rows [first, last), in the order of the ranks."""
+        if self.size > 1:
+            row = values[:1].nbytes
+            counts = np.array(self.comm.allgather((last - first) * row))
+            places = np.cumsum(counts) - counts
+            mine = values[first:last].tobytes()
+            self.comm.Allgatherv([mine, MPI.BYTE], [values, counts, places, MPI.BYTE])
 
     def max(self, value: float) -> float:
         """The largest ``value`` of all ranks."""
@@ -143,7 +157,7 @@ class Ranks:
         value = None
         with self.together():
             try:
-                value = make(Ranks(MPI.COMM_SELF)) if self.is_root else None
+                value = make(Ranks.alone()) if self.is_root else None
             finally:
                 self.meet_idly()
         return cast(T, self.of_root(value))
@@ -287,6 +301,7 @@ def run_command(load: Callable[[], Command], argv: Sequence[str] | None = None) 
     ranks = Ranks()
     check_start(ranks.size)
     argv = sys.argv[1:] if argv is None else argv
+    keep_freed_memory()
     try:
         import_module("scipy.linalg")  # has a BLAS of its own, which may hang where memory is small
         command = load()

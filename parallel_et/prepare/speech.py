@@ -1,4 +1,4 @@
-"""Ten different male voices, synthesised, that say the same sentence."""
+"""Ten different male voices, synthesised, that say the same sentence; and six phonemes of one."""
 
 import shutil
 import subprocess
@@ -7,9 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import numpy as np
+
 from parallel_et.errors import UserError
 from parallel_et.io.whole import write_whole
-from parallel_et.prepare.recordings import resample
+from parallel_et.prepare.recordings import loud_part, resample
 from parallel_et.prepare.waves import read_recording, write_wave
 
 SENTENCE = "Don't ask me to carry an oily rag like that."
@@ -47,6 +49,10 @@ VOICES = (
     Voice("en-gb", "m7", 25, 154),
 )
 """Silence at both ends trimmed at 40 dB, they need 25 s for the sentence."""
+PHONEMES = ("aU", "i:", "OI", "k", "s", "p")
+"""Three vowels and three consonants as espeak-ng writes them: those of MCA App. E.4, but for s in place of t, whose
+burst is almost that of its k."""
+PHONEME_RATE, PHONEME_SAMPLES = 8000, 1000
 
 
 def speak(
@@ -58,8 +64,7 @@ def speak(
     ----------
     speed : factor on the words a minute of all voices
     """
-    if shutil.which(PROGRAM) is None:
-        raise UserError(f"{PROGRAM}: expected this program to speak, found none; apt-get install {PROGRAM}")
+    check_program()
     paths = []
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -70,6 +75,37 @@ def speak(
     except OSError as error:
         raise UserError(f"{folder}: expected a folder to write to, found {error.strerror}") from None
     return paths
+
+
+def check_program() -> None:
+    """Refuse to go on without it."""
+    if shutil.which(PROGRAM) is None:
+        raise UserError(f"{PROGRAM}: expected this program to speak, found none; apt-get install {PROGRAM}")
+
+
+def phonemes(voice: Voice = VOICES[-1]) -> np.ndarray:
+    """Six phonemes of one voice at 8000 Hz, (6, 1000), of power 1."""
+    check_program()
+    waves = []
+    with TemporaryDirectory() as place:
+        for name in PHONEMES:
+            path = Path(place, "phoneme.wav")
+            say(voice, f"[[{name}]]", 1.0, path)
+            waves.append(of_one_length(read_recording(str(path)).samples[:, 0], RATE))
+    return np.array(waves)
+
+
+def of_one_length(samples: np.ndarray, rate: int) -> np.ndarray:
+    """The first eighth of a second of a recording (n,), at 8000 Hz, or all of it with zeros behind; of power 1.
+
+    At its ends what is 40 dB below its peak is left out.
+    """
+    slow = resample(samples, rate, PHONEME_RATE)
+    first, last = loud_part(slow, 40.0)
+    found = np.zeros(PHONEME_SAMPLES)
+    part = slow[first:last][:PHONEME_SAMPLES]
+    found[: len(part)] = part
+    return found / np.sqrt(np.mean(found**2))
 
 
 def say(voice: Voice, sentence: str, speed: float, path: Path) -> None:

@@ -18,7 +18,7 @@ from parallel_et.report.quality import Course
 from parallel_et.report.study import Sample, Study, look_at
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.job import HDF5
-from parallel_et.runs.recovery import recovery
+from parallel_et.runs.recovery import causes_of, recovery
 from parallel_et.runs.training import installed, now
 
 Content = str | Picture
@@ -76,8 +76,12 @@ def facts(study: Study) -> dict[str, object]:
         found["data"] = "with the mean of each dimension subtracted, here as in all pictures"
     if study.iterations:
         found["free energy a point"] = f"{history['free_energy'][-1]:.6g} at T = {history['temperature'][-1]:.4g}"
+    if about.get("doubts"):
+        found["a better optimum is likely"] = about["doubts"]
     if "W" in study.result.truth:
-        found["causes behind the data"] = recovery(study.model, study.scheme, study.params, study.result.truth["W"])
+        found["causes behind the data"] = recovery(
+            study.model, study.scheme, study.params, causes_of(study.result.truth)
+        )
     return found
 
 
@@ -134,6 +138,9 @@ def of_fields(study: Study) -> Iterator[Content]:
     elif len(study.shape) == 3 and study.shape[0] == 2:
         caption += " On minus off channel."
     yield picture("fields", sheets.fields(study), f"The generative fields of {min(H, most)} causes in a grid.", caption)
+    if "T" in study.params and len(study.shape) > 1:
+        caption = "Masks, each to its own scale, and features, all to one, in the same order."
+        yield picture("parts", sheets.parts(study), f"Masks and features of {min(H, most)} causes.", caption)
     if len(study.result.snapshots.get("W", ())):
         which = "strongest to the weakest" if study.sample is None else "most to the least used"
         caption = f"Some of them, from the {which}, a row each, at the snapshots of the run and where they are now."
@@ -190,7 +197,8 @@ def of_points(study: Study, sample: Sample) -> Iterator[Content]:
     yield picture("usage", figure, f"Bars: usage of the causes, from {low} to {high}.", caption)
     caption = (
         "Points with a cause, evenly spread over the data, a row each: the point; its reconstruction as the mean of "
-        "the posterior, and by its most probable (MAP) state, which may have more than gamma causes; their fields."
+        "the posterior, and by its most probable (MAP) state, which may have more than gamma causes; their fields"
+        + (", the nearest first." if study.model.latents.ordered else ".")
     )
     caption += below_zero(study)
     alt = "Points, their reconstructions and the fields that explain them, a row for each point."

@@ -25,12 +25,13 @@ WIDEST = 10
 
 
 class Cell(NamedTuple):
-    """A field or a point (D,), its place on a sheet, and what to write above it."""
+    """A field or a point (D,), its place on a sheet, what to write above it, and how it is drawn if not as others."""
 
     row: int
     column: int
     values: np.ndarray
     label: str = ""
+    look: "Look | None" = None
 
 
 class Sound(NamedTuple):
@@ -43,8 +44,8 @@ class Sound(NamedTuple):
 class Look(NamedTuple):
     """How fields and points are drawn: as images of ``image`` (h, w) or as curves, in both signs or in one.
 
-    ``channels`` is 2 where a point has an on and an off channel, of which the difference is shown. Sounds get axes;
-    spectrograms have the low frequencies at the bottom.
+    ``channels`` is 2 where a point has an on and an off channel, of which the difference is shown, 3 where its pixels
+    have colours. Sounds get axes; spectrograms have the low frequencies at the bottom.
     """
 
     image: tuple[int, int] | None
@@ -54,9 +55,14 @@ class Look(NamedTuple):
 
     @classmethod
     def of(cls, shape: Sequence[int], signed: bool, sound: Sound | None = None) -> "Look":
-        """Of points of this shape: (h, w) is an image, (2, h, w) one with on and off channels, any other a curve."""
+        """Of points of this shape: (h, w) is an image, (2, h, w) one with on and off channels, (h, w, 3) one in colour.
+
+        Any other is a curve.
+        """
         if len(shape) == 3 and shape[0] == 2:
             return cls((shape[1], shape[2]), True, 2)
+        if len(shape) == 3 and shape[2] == 3:
+            return cls((shape[0], shape[1]), False, 3)
         return cls((shape[0], shape[1]) if len(shape) == 2 else None, signed, 1, sound)
 
     @property
@@ -67,7 +73,7 @@ class Look(NamedTuple):
 
     def shown(self, values: np.ndarray) -> np.ndarray:
         """What is drawn of a point (..., D): its channels put together, on minus off."""
-        if self.channels == 1:
+        if self.channels != 2:
             return values
         on, off = np.split(values, 2, axis=-1)
         return on - off
@@ -92,11 +98,12 @@ def grid(points: Iterable[np.ndarray], labels: Sequence[str] = (), first_row: in
 def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequence[str] = ()) -> Figure:
     """All cells to one scale, with a bar that shows it; ``names`` stand to the left of the rows.
 
-    One sign is drawn from white to black, both from blue over white to red. The brightest 2 % of the cells may
+    One sign is drawn from white to black, both from blue over white to red, colours as they are, to the same scale;
+    cells with a look of their own each to its own. The brightest 2 % of the cells may
     leave the scale, so that one of them does not hide the others.
     """
-    values = [look.shown(cell.values) for cell in cells]
-    largest = [float(np.abs(v).max()) for v in values]
+    values = [(cell.look or look).shown(cell.values) for cell in cells]
+    largest = [float(np.abs(v).max()) for cell, v in zip(cells, values, strict=True) if cell.look is None]
     top = float(np.quantile(largest, 0.98, method="higher")) or 1.0
     low = -top if look.signed else 0.0
     width, height = look.size
@@ -112,7 +119,11 @@ def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequen
     axis = figure.add_axes((0, 0, 1, 1))
     for cell, v in zip(cells, values, strict=True):
         x, y = left + cell.column * stepx, head + cell.row * stepy + above
-        draw_cell(axis, v, (x, y, width, height), look, low, top)
+        if cell.look is None:
+            draw_cell(axis, v, (x, y, width, height), look, low, top)
+        else:
+            own = float(np.abs(v).max()) or 1.0
+            draw_cell(axis, v, (x, y, width, height), cell.look, -own if cell.look.signed else 0.0, own)
         axis.text(x + width / 2, y - 0.025, cell.label, fontsize=7, ha="center", va="bottom")
     for row, name in enumerate(names):
         middle = head + row * stepy + above + height / 2
@@ -123,7 +134,7 @@ def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequen
     axis.set(xlim=(0, total[0]), ylim=(total[1], 0))  # in inches, downwards
     axis.set_axis_off()
     scale = (total[0] - right + 0.1) / total[0], 1 - (head + above) / total[1]
-    if look.image is None:
+    if look.image is None or look.channels == 3:
         words = f"±{top:.3g}" if look.signed else f"0 to {top:.3g}"
         words += "" if max(largest) <= top else "\nlarger: cut off"
         figure.text(*scale, words, fontsize=7.5, va="top")
@@ -142,7 +153,10 @@ def draw_cell(
 ) -> None:
     """One image or curve at x, y, width, height."""
     x, y, width, height = place
-    if look.image is not None:
+    if look.image is not None and look.channels == 3:
+        image = np.clip(values.reshape(*look.image, 3) / top, 0.0, 1.0)
+        axis.imshow(image, extent=(x, x + width, y + height, y), aspect="auto", interpolation="nearest")
+    elif look.image is not None:
         box, image = (x, x + width, y + height, y), values.reshape(look.image)[:: -1 if look.sound else 1]
         axis.imshow(image, colours(look), vmin=low, vmax=top, extent=box, aspect="auto", interpolation="nearest")
     else:

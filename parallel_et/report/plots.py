@@ -19,6 +19,8 @@ CURVES = {
 }
 INK = "#1f5f99"
 PALETTE = ("#bdbdbd", "#1f5f99", "#6baed6", "#fdae61", "#d7301f", "#7a5195", "#74c476")
+MANY_ITERATIONS = 1000
+"""A run of more has a picture of its own beside the others."""
 BINS = 100
 """Bars for the phases, at most."""
 
@@ -69,6 +71,27 @@ def compared(energies: Mapping[str, np.ndarray]) -> Figure:
     axis.set_ylabel("free energy a point", fontsize=8)
     axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
     plain(axis)
+    figure.tight_layout()
+    return figure
+
+
+def likelihoods(curves: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]], generating: float) -> Figure:
+    """Log likelihoods of several runs of each learner over their iterations, beside that of the truth."""
+    figure = figure_of(8.0, 3.4)
+    slow = {name: max(at[-1] for at, _ in runs) > MANY_ITERATIONS for name, runs in curves.items()}
+    panels = [names for some in (False, True) if (names := [name for name in curves if slow[name] == some])]
+    lowest = min(values[len(values) // 2] for runs in curves.values() for _, values in runs)
+    for axis, names in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True):
+        for name in names:
+            for number, (at, values) in enumerate(curves[name]):
+                colour = PALETTE[list(curves).index(name) % len(PALETTE)]
+                axis.plot(at, values, color=colour, lw=0.9, label="" if number else name)
+        axis.axhline(generating, color="black", lw=0.9, ls=":", label="generating parameters")
+        axis.set_ylim(min(lowest, generating) - 5.0, generating + 3.0)
+        axis.set_xlabel("iteration", fontsize=8)
+        axis.set_ylabel("log likelihood a point", fontsize=8)
+        axis.legend(fontsize=7, frameon=False, loc="lower right")
+        plain(axis)
     figure.tight_layout()
     return figure
 

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from parallel_et.core.random import stream
-from parallel_et.core.states import listed
-from parallel_et.report.picture import Cell, Look, draw_sheet, grid
+from parallel_et.core.states import in_order, listed
+from parallel_et.report.picture import WIDEST, Cell, Look, draw_sheet, grid
 from parallel_et.report.study import Sample, Study
 from parallel_et.runs.inference import Inference
 
@@ -50,7 +50,9 @@ def percent(share: float) -> str:
 def course(study: Study) -> Figure:
     """Some fields, from the first to the last of their order, a row each: the snapshots, and where they are now."""
     snapshots = study.result.snapshots
-    fields = [*snapshots["W"], study.fields]
+    fields, look = [*snapshots["W"], study.params["W"]], look_of(study)
+    if len(study.params["W"]) < study.model.D:  # masks
+        look = Look.of(study.shape[:-1], study.signed)
     iterations = [*map(int, snapshots["iteration"]), study.iterations]
     if iterations[-1] == iterations[-2]:
         fields, iterations = fields[:-1], iterations[:-1]
@@ -61,7 +63,20 @@ def course(study: Study) -> Figure:
         for row, h in enumerate(causes)
         for column, moment in enumerate(moments)
     ]
-    return draw_sheet(cells, look_of(study), names=[f"cause {h}" for h in causes])
+    return draw_sheet(cells, look, names=[f"cause {h}" for h in causes])
+
+
+def parts(study: Study) -> Figure:
+    """Masks and features in the order of the fields, side by side."""
+    order, W, T = study.order[:MOST_FIELDS], study.params["W"], study.params["T"]
+    masks, size = Look.of(study.shape[:-1], study.signed), study.shape[:-1]
+    cells = []
+    for place, h in enumerate(order):
+        row, column = divmod(place, WIDEST // 2)
+        flat = np.broadcast_to(T[:, h], (*size, len(T)))
+        cells.append(Cell(row, 2 * column, W[:, h], f"{h}: mask", masks))
+        cells.append(Cell(row, 2 * column + 1, flat.reshape(-1), "feature"))
+    return draw_sheet(cells, look_of(study))
 
 
 def examples(study: Study, sample: Sample) -> Figure:
@@ -71,12 +86,14 @@ def examples(study: Study, sample: Sample) -> Figure:
     Y = sample.points(rows)
     found = Inference(study.model, study.scheme, study.params, ("map", "reconstruction")).block(Y)
     cells = []
-    by_best = study.model.mean(study.params, listed(found["map"]))
+    order = found.get("map_order")
+    by_best = study.model.mean(study.params, listed(found["map"]) if order is None else in_order(order))
     for row, y in enumerate(Y):
         three = {"data": y, "posterior mean": found["reconstruction"][row], "MAP state": by_best[row]}
         cells += [Cell(row, column, values, label) for column, (label, values) in enumerate(three.items())]
         causes = study.model.latents.owners[np.flatnonzero(found["map"][row])]
-        causes = causes[np.argsort(-np.linalg.norm(study.fields[:, causes], axis=0), kind="stable")]
+        first = np.linalg.norm(study.fields[:, causes], axis=0) if order is None else order[row, causes].astype(int)
+        causes = causes[np.argsort(-first, kind="stable")]
         more = f" (+{len(causes) - CAUSES})" if len(causes) > CAUSES else ""
         for column, h in enumerate(causes[:CAUSES]):
             last = column == CAUSES - 1

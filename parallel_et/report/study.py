@@ -88,8 +88,8 @@ class Study:
 
     @property
     def fields(self) -> np.ndarray:
-        """The generative fields, (D, H)."""
-        return self.params["W"]
+        """The generative fields, each cause alone, (D, H)."""
+        return self.model.pictures(self.params)
 
     @property
     def signed(self) -> bool:
@@ -133,7 +133,7 @@ def look_at(
     stated = shape or (source.shape if source else getattr(job.data, "shape", None))
     if stated and prod(stated) != dims:
         raise UserError(f"--shape: expected {dims} values, found {'x'.join(map(str, stated))}")
-    shown = tuple(stated or guess(dims))
+    shown = tuple(stated or guess(dims, getattr(model, "channels", 1)))
     sound = sound_of(source, shown) if source else None
     quality = course_of(model, scheme, result, sample.source, sample.rows, report) if sample else None
     return Study(job, result, file, state, model, scheme, params, shown, not stated, sound, sample, trouble, quality)
@@ -169,10 +169,10 @@ def sound_of(source: Source, shape: tuple[int, ...]) -> Sound | None:
         return None
 
 
-def guess(dims: int) -> tuple[int, ...]:
+def guess(dims: int, channels: int = 1) -> tuple[int, ...]:
     """The shape of points of which it is not known: square if it can be."""
-    side = isqrt(dims)
-    return (side, side) if side > 1 and side * side == dims else (dims,)
+    side, several = isqrt(dims // channels), (channels,) if channels > 1 else ()
+    return (side, side, *several) if side > 1 and side * side * channels == dims else (dims,)
 
 
 def spread(points: int) -> Iterator[tuple[int, int]]:

@@ -38,7 +38,8 @@ def check_result(result: "Result", where: str) -> None:
         averages = {
             f"{kind} {stage}/{name}": Limits(shape)
             for kind, learner in (("model", model), ("scheme", scheme))
-            for stage in learner.stages
+            for number, stage in enumerate(learner.stages)
+            if number == 0 or any(name.startswith(f"{kind} {stage}/") for name in result.averages)
             for name, shape in {**{n: one.shape for n, one in learner.sums(stage).items()}, "points": ()}.items()
         }
     except UntrustedError:
@@ -73,7 +74,12 @@ def check_result(result: "Result", where: str) -> None:
         if snapshots["iteration"].dtype.kind not in "iu" or (np.diff(snapshots["iteration"]) <= 0).any():
             raise UserError(f"{where}: /snapshots/iteration: expected rising numbers, found others")
     truth = {name: Limits(values.shape) for name, values in result.truth.items()}
-    check_arrays(result.truth, truth | ({"W": Limits((D, None))} if "W" in truth else {}), f"{where}: /truth")
+    if "T" in truth:  # masks and features
+        rows = len(np.atleast_1d(result.truth["T"]))
+        truth |= {"W": Limits((D // max(1, rows), None)), "T": Limits((rows, *result.truth["W"].shape[1:]))}
+    elif "W" in truth:
+        truth["W"] = Limits((D, None))
+    check_arrays(result.truth, truth, f"{where}: /truth")
 
 
 def check_attributes(about: Mapping[str, Any], where: str) -> None:

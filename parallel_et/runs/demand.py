@@ -63,11 +63,13 @@ def demand(
     holds: int = 0,
     snapshots: int = 0,
     averaged: bool = False,
+    renewed: bool = False,
 ) -> Demand:
     """The demand of ``points`` points of ``row`` bytes each, in blocks of ``block``, on so many ranks.
 
     ``memory`` is what a rank may keep of its rows at most, ``holds`` what their source needs, ``snapshots`` how many
-    the root has of W at the end; ``averaged`` says whether it averages the statistics of batches.
+    the root has of W at the end; ``averaged`` says whether it averages the statistics of batches, ``renewed`` whether
+    fields may begin anew, for which what is kept of the points is there once more.
     """
     blocks = -(-points // block)
     most = min(points, block * -(-blocks // ranks))
@@ -83,7 +85,7 @@ def demand(
         points=most,
         states=most * states,
         data=data,
-        work=8 * (threads * (scratch + sums) + prepared) + (POINT + 2 * kept) * most + holds,
+        work=8 * (threads * (scratch + sums) + prepared) + (POINT + (2 + renewed) * kept) * most + holds,
         posteriors=data // 5 + ROOM,
         root=8 * ((ROOT_ARRAYS + snapshots) * fields + (3 if averaged else 1) * sums),
     )

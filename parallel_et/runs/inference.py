@@ -10,7 +10,7 @@ import numpy as np
 from parallel_et.core.contract import Block, Model, Params, Scheme
 from parallel_et.core.expectation import at_rest
 from parallel_et.core.posterior import Posterior
-from parallel_et.core.states import Latents, binary
+from parallel_et.core.states import Latents, binary, places
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import LANES, pad_rows
 from parallel_et.schemes.exact import Exact, ExactOptions
@@ -56,7 +56,8 @@ class Inference:
         """Shapes and types of all that ``block`` returns, for so many points.
 
         ``map`` has a column of zeros and ones for each cause; ``map_gamma`` is the gamma by which it was found: where
-        the MAP state has as many causes, and gamma < H, a larger one was out of reach.
+        the MAP state has as many causes, and gamma < H, a larger one was out of reach. Where their order counts,
+        ``map_order`` has the place of each active cause, from 1 on; 0 for others.
         """
         atoms, D = self.model.latents.atoms, self.model.D
         every: dict[str, tuple[str, tuple[int, ...], str]] = {
@@ -65,6 +66,7 @@ class Inference:
             "means": ("means", (points, atoms), "f8"),
             "map": ("map", (points, atoms), "u1"),
             "map_gamma": ("map", (points,), "i4"),
+            **({"map_order": ("map", (points, atoms), "u2")} if self.model.latents.ordered else {}),
             "reconstruction": ("reconstruction", (points, D), "f8"),
             "quality": ("quality", (points,), "f8"),
         }
@@ -86,6 +88,8 @@ class Inference:
                     states = self.model.best(self.step.ready, block, posterior)
                     found["map"][some] = binary(states, self.model.latents.atoms)
                     found["map_gamma"][some] = scheme.most
+                    if self.model.latents.ordered:
+                        found["map_order"][some] = places(states, self.model.latents.atoms)
             if "map" not in self.what:
                 break
             rows = np.flatnonzero(found["map"].sum(1) == found["map_gamma"])

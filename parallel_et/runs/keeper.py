@@ -106,6 +106,7 @@ class Keeper:
             self.training.run(watch, self._after)
             self._save()
         if self.training.ended:
+            self.training.judge()
             self.ranks.from_root(lambda: self.directory.finish(self.training.result()))
         return self.training.ended
 

@@ -1,18 +1,33 @@
 """parallel_et from a script: ``fit`` does what the train command does, ``load`` reads what it wrote."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs import training
-from parallel_et.runs.result import Result, load
+from threadpoolctl import threadpool_limits
 
-__all__ = ["Result", "fit", "load"]
+from parallel_et.control.progress import Reporter
+from parallel_et.data.base import ArrayRows
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.claim import Claim
+from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.job import read_job
+from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.trained import Trained, load, trained
+from parallel_et.runs.training import Teller, begin
+
+__all__ = ["Trained", "fit", "load"]
 
 
 def fit(
-    job: str | Mapping[str, Any], data: Any = None, *, comm: Any = None, output: str | None = None, watch: Any = None
-) -> Result:
+    job: str | Mapping[str, Any],
+    data: Any = None,
+    *,
+    comm: Any = None,
+    output: str | None = None,
+    watch: Any = None,
+    progress: bool = False,
+) -> Trained:
     """Train a model; called by all ranks of the communicator together.
 
     Start a script on several ranks as ``mpirun -n 4 python -m mpi4py script.py``, so that an exception of
@@ -26,9 +41,49 @@ def fit(
     comm : mpi4py communicator, by default all ranks
     output : run directory to write; a run of this job and these data that is there goes on, a finished one is returned
     watch : called on the root after every iteration, with the parameters, the schedule values and what is known
+    progress : show how far it is, as train does
 
     Returns
     -------
-    Result : the parameters on every rank, the history on the root
+    Trained : the parameters on every rank, the history on the root
     """
-    return training.fit(Ranks(comm), job, data, output, watch)
+    ranks, instead = Ranks(comm), None if data is None else {"source": "array:data"}
+    with threadpool_limits(1):
+        checked = ranks.from_root(lambda: read_job(job, instead=instead))
+        claim = None if output is None else Claim(RunDirectory(output), checked, warn)
+        if claim is not None:
+            ranks.from_root(claim.check)
+        with ranks.together():
+            array = None if data is None else ArrayRows(data)
+        training = begin(checked, ranks, array)
+        report = Reporter(ranks.is_root, not progress)
+        told = in_turn(Teller(report), watch) if progress else watch
+        if claim is None:
+            report.begin(checked.anneal.iterations, 0, training.source.points)
+            training.run(told)
+            training.judge()
+        else:
+            keeper = Keeper(claim, ranks)
+            with keeper.keeping(training):
+                if not keeper.finished:
+                    report.begin(checked.anneal.iterations, training.at.iteration, training.source.points)
+                    keeper.begin()
+                    keeper.run(told)
+    return trained(training.result(), checked.files)
+
+
+def in_turn(first: Callable[..., None], second: Callable[..., None] | None) -> Callable[..., None]:
+    """A function that calls one function and then, if there is one, another, with the same arguments."""
+
+    def call(*args: Any) -> None:
+        first(*args)
+        if second is not None:
+            second(*args)
+
+    return call
+
+
+def warn(line: str) -> None:
+    """What a script is told: only what may be wrong."""
+    if line.startswith("warning: "):
+        warnings.warn(line.removeprefix("warning: "), stacklevel=2)

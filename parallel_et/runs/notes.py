@@ -7,7 +7,7 @@ import numpy as np
 from parallel_et.core.contract import Params
 from parallel_et.core.problem import Problem
 
-NOISE = (0.01, 10.0)
+NOISE = (0.01, 20.0)
 """Where sigma begins, in units of the spread of the data: below and above it does not fit."""
 FIELDS = (1 / 30, 30.0)
 """The root mean square of the fields at the beginning, in units of that of the data."""
@@ -47,7 +47,7 @@ def notes(problem: Problem, params: Params, name: str) -> Iterator[str]:
     sigma = float(params["sigma"])
     if not NOISE[0] * data.spread <= sigma <= NOISE[1] * data.spread:
         yield f"note: sigma is {sigma:.3g}, the data have a spread of {data.spread:.3g}; left out, it begins with that"
-    size = float(np.sqrt((params["W"] ** 2).mean()))
+    size = float(np.sqrt((model.pictures(params) ** 2).mean()))
     if not FIELDS[0] * data.rms <= size <= FIELDS[1] * data.rms:
         yield (
             f"note: W begins with values of about {size:.3g}, the data have some of about {data.rms:.3g}; without "

@@ -39,15 +39,22 @@ class Recovery:
         return f"{how} {count} causes found{error}"
 
 
+def causes_of(truth: Params) -> np.ndarray:
+    """The causes behind the data, each alone, as points; (D, b)."""
+    if "T" not in truth:
+        return truth["W"]
+    return (truth["W"][:, None] * truth["T"]).reshape(-1, truth["W"].shape[1])
+
+
 def recovery(model: Model, scheme: Scheme, params: Params, causes: np.ndarray) -> Recovery:
     """Show each cause (D, b) alone and without noise: the unit most probable to be active alone represents it.
 
-    The fields of a cause are the columns of W; an atom stands for the cause that it is of.
+    An atom stands for the cause that it is of.
     """
     step, block = at_rest(model, scheme, params), Block(pad_rows(causes.T), model.D, 0)
     logs = np.where(scheme.alone(step, block), model.log_singles(step.ready, block), -np.inf)
     unit = model.latents.owners[logs.argmax(1)]
-    mae = np.abs(params["W"][:, unit] - causes).mean(0)
+    mae = np.abs(model.pictures(params)[:, unit] - causes).mean(0)
     closeness = CLOSE * np.abs(causes).max() / 10
     own = np.bincount(unit, minlength=model.H)[unit] == 1
     return Recovery(unit, own & (mae < closeness), mae)

@@ -16,7 +16,7 @@ from parallel_et.data.base import Source
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks, split
 from parallel_et.runs.job import Job, differing_keys, read_job
-from parallel_et.runs.recovery import recovery
+from parallel_et.runs.recovery import causes_of, recovery
 from parallel_et.runs.setup import check_memory, demand_of, model_of, open_together, size_up
 from parallel_et.runs.training import begin
 from parallel_et.runs.trials import Trial, Trials
@@ -189,7 +189,7 @@ def trial(job: Job, seed: int, ranks: Ranks) -> Trial:
     at, problem, energies = training.at, training.problem, training.history.values["free_energy"]
     causes, found, mae = 0, 0, float("nan")
     if "W" in training.truth:
-        outcome = recovery(problem.model, problem.scheme, at.params, training.truth["W"])
+        outcome = recovery(problem.model, problem.scheme, at.params, causes_of(training.truth))
         causes, found, mae = len(outcome.found), int(outcome.found.sum()), float(outcome.mae.mean())
     return Trial(
         seed=seed,

@@ -120,6 +120,19 @@ class Anneal(Section):
     temperature: Temperature = Field(1.0, description="T of the annealed E-step: q ~ p(s, y)^(1/T)")
     cut: Cut = Cut()
     stop: Stop | None = None
+    hold: int = Field(
+        0,
+        ge=0,
+        le=MOST,
+        description="iterations at the beginning in which fields stay as they are, the rest is learned",
+    )
+    renew: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="attempts to begin some fields anew along what all leave unexplained, between half of the run and "
+        "80 % of it",
+    )
     batch: int | None = Field(
         None,
         ge=1,

@@ -11,11 +11,13 @@ import numpy as np
 from parallel_et.control.process import held_bytes, readable, usable_bytes
 from parallel_et.core.batches import Batches
 from parallel_et.core.contract import Model, Params, Scheme, Summary
+from parallel_et.core.first_rows import chosen_rows
 from parallel_et.core.limits import Limits, check_array
 from parallel_et.core.options import FileInit, MomentsInit, RowsInit, start_of
 from parallel_et.core.plan import Plan
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
+from parallel_et.core.skewed import skewed_fields
 from parallel_et.data import generators
 from parallel_et.data.base import Centred, Source
 from parallel_et.data.files import FileRows
@@ -30,9 +32,7 @@ from parallel_et.parallel.shard import Shard, block_size
 from parallel_et.parallel.sums import ExactSum
 from parallel_et.parallel.team import Team
 from parallel_et.runs.demand import Demand, count_statistics, demand
-from parallel_et.runs.first_rows import chosen_rows
 from parallel_et.runs.job import Job
-from parallel_et.runs.skewed import skewed_fields
 
 LARGEST = 1e100
 
@@ -94,6 +94,7 @@ def demand_of(job: Job, source: Source, sizes: tuple[Model, Scheme, int], ranks:
         source.holds,
         job.anneal.iterations // job.run.snapshots if job.run.snapshots else 0,
         job.anneal.batch is not None,
+        job.anneal.renew > 0,
     )
 
 
@@ -121,6 +122,12 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
     batch = job.anneal.batch or source.points
     if batch > source.points:
         raise UserError(f"anneal.batch: expected at most the {source.points} points of the data, found {batch}")
+    if job.anneal.renew:
+        if batch < source.points:
+            raise UserError(f"anneal.renew: expected all points in each iteration, found anneal.batch = {batch}")
+        if "W" not in model.params or model.params["W"].axes != "DH" or model.latents.most == 1:
+            expected = "a model with fields W, of which several are active at once"
+            raise UserError(f"anneal.renew: expected {expected}, found {job.model.name}")
     check_memory(demand_of(job, source, (model, scheme, size), ranks.size), ranks)
     shard, mean = Shard.of(source.points, size, ranks.rank, ranks.size), None
     rows, found, summary, columns = open_rows(job, source, shard, ranks)

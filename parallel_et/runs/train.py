@@ -17,10 +17,11 @@ from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
+from parallel_et.runs.doubts import WAY_OUT
 from parallel_et.runs.job import HARMLESS, Job, read_job
 from parallel_et.runs.keeper import Keeper
 from parallel_et.runs.notes import notes
-from parallel_et.runs.recovery import recovery
+from parallel_et.runs.recovery import causes_of, recovery
 from parallel_et.runs.setup import demand_of
 from parallel_et.runs.training import Teller, Training, begin
 
@@ -107,11 +108,15 @@ def conclude(training: Training, job: Job, directory: RunDirectory, report: Repo
     """Tell what was learned and where it lies."""
     learned, problem = training.at.params, training.problem
     if "W" in training.truth:
-        report.say(str(recovery(problem.model, problem.scheme, learned, training.truth["W"])))
+        report.say(str(recovery(problem.model, problem.scheme, learned, causes_of(training.truth))))
+    if found := training.about["doubts"]:
+        report.say(f"note: {found}; {WAY_OUT}")
     if job.run.picture:
         picture = directory.path / "fields.png"
         try:
-            draw(learned["W"], training.source.shape, picture, f"{job.name}: {problem.model.H} fields")
+            draw(
+                problem.model.pictures(learned), training.source.shape, picture, f"{job.name}: {problem.model.H} fields"
+            )
             report.say(f"picture of the fields: {picture}")
         except OSError as error:
             report.say(f"warning: {picture}: {error.strerror}; the result is not touched by that")

@@ -1,28 +1,24 @@
 """One run, from its start or its last checkpoint to its result."""
 
 import platform
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from parallel_et.control.progress import Reporter
 from parallel_et.core.contract import Knobs, Params
-from parallel_et.core.em import Info, train
-from parallel_et.core.plan import Position
+from parallel_et.core.em import train
+from parallel_et.core.plan import Info, Position
 from parallel_et.core.problem import Problem
-from parallel_et.data.base import ArrayRows, Source
+from parallel_et.data.base import Source
 from parallel_et.parallel.ranks import Ranks, library_version
-from parallel_et.runs.claim import Claim
-from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.job import Job, read_job
-from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.doubts import doubts
+from parallel_et.runs.job import Job
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together, set_up
 
@@ -46,6 +42,7 @@ class History:
             "unused_causes": info.unused.sum(),
             **told(at.params),
             **knobs.model,
+            **({} if info.renewed is None else {"renewed_fields": info.renewed}),
             **{f"seconds_{phase}": spent for phase, spent in info.seconds.items()},
         }
         for name, value in row.items():
@@ -63,7 +60,7 @@ class History:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """One array a name; counts as integers."""
-        counts = ("points_used", "unused_causes")
+        counts = ("points_used", "unused_causes", "renewed_fields")
         return {name: np.array(v, np.int64 if name in counts else float) for name, v in self.values.items()}
 
 
@@ -89,6 +86,8 @@ class Teller:
         if unused > self.unused:
             report.say(f"iteration {done}: {unused} of {len(info.unused)} causes are unused, their fields are kept")
         self.unused = unused
+        if info.renewed:
+            report.say(f"iteration {done}: {info.renewed} of {len(info.unused)} fields began anew before it")
         means = "".join(f"  {name} {float(value.mean()):.4g}" for name, value in params.items() if value.ndim < 2)
         report.step(
             done,
@@ -132,6 +131,7 @@ class Training:
             self.history.restore(earlier)
             self.about |= {name: earlier.about[name] for name in ("start", "restarts", "seconds checkpoints")}
             self.about["restarts"] += 1
+            self.about |= {name: earlier.about[name] for name in ("doubts",) if name in earlier.about}
             place = int(earlier.about["iteration"]), int(earlier.about["calm"]), int(earlier.about.get("cooled", 0))
             for name, values in earlier.averages.items():
                 stage, _, one = name.rpartition("/")
@@ -169,6 +169,10 @@ class Training:
         """Whether nothing is left to do."""
         return self.problem.plan.ended(self.at.iteration, self.at.calm)
 
+    def judge(self) -> None:
+        """Note what speaks against what was learned; all ranks call this together."""
+        self.about["doubts"] = doubts(self.problem, self.ranks, self.at.params)
+
     def result(self) -> Result:
         """What has been learned so far: the parameters on every rank, the history on the root."""
         at, averages = self.at, self.problem.averages
@@ -183,34 +187,6 @@ def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:
     """A run before its first iteration, on the data of the job or on others; all ranks call this together."""
     data = open_together(job, ranks) if source is None else source
     return Training(job, data, ranks, *set_up(job, data, ranks))
-
-
-def fit(ranks: Ranks, job: str | Mapping[str, Any], data: Any, output: str | None, watch: Any) -> Result:
-    """What ``parallel_et.fit`` does."""
-    instead = None if data is None else {"source": "array:data"}
-    with threadpool_limits(1):
-        checked = ranks.from_root(lambda: read_job(job, instead=instead))
-        claim = None if output is None else Claim(RunDirectory(output), checked, warn)
-        if claim is not None:
-            ranks.from_root(claim.check)
-        with ranks.together():
-            array = None if data is None else ArrayRows(data)
-        training = begin(checked, ranks, array)
-        if claim is None:
-            training.run(watch)
-        else:
-            keeper = Keeper(claim, ranks)
-            with keeper.keeping(training):
-                if not keeper.finished:
-                    keeper.begin()
-                    keeper.run(watch)
-    return training.result()
-
-
-def warn(line: str) -> None:
-    """What a script is told: only what may be wrong."""
-    if line.startswith("warning: "):
-        warnings.warn(line.removeprefix("warning: "), stacklevel=2)
 
 
 def now() -> str:

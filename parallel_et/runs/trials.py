@@ -221,7 +221,7 @@ def params_of(about: Mapping[str, Any], path: Path, trials: int) -> dict[str, Li
     model = job.Model(job.model, 1)
     limits, axes = limits_of(model), {name: param.axes for name, param in model.params.items()}
     free = {
-        name: tuple(None if axis == "D" else n for axis, n in zip(axes[name], one.shape, strict=False))
+        name: tuple(None if axis in "DP" else n for axis, n in zip(axes[name], one.shape, strict=False))
         for name, one in limits.items()
     }
     return {

@@ -33,6 +33,7 @@ class Proposals(Section):
     select: int = number("constructed of preselected causes, as et has them")
     near: int = number("a kept state with one cause exchanged for one whose field is alike")
     flip: int = number("a kept state with one cause less, more or another")
+    toggle: int = number("the best kept states with one cause less or more, each cause in turn")
     cross: int = number("the causes of two kept states before and after a cut")
     marginals: int = number("causes drawn one by one, by their posterior means mixed with the prior")
     prior: int = number("drawn from the prior")
@@ -216,6 +217,11 @@ class TruncatedVariational(Scheme):
     def _flip(self, at: Search, number: int) -> np.ndarray:
         out = self._room(at, number)
         search.flip(at.key("flip"), at.block.first, at.states, at.logs, *self._limits, out)
+        return out
+
+    def _toggle(self, at: Search, number: int) -> np.ndarray:
+        out = self._room(at, number)
+        search.toggle(at.key("toggle"), at.block.first, at.states, at.logs, *self._limits, out)
         return out
 
     def _near(self, at: Search, number: int) -> np.ndarray:

@@ -23,7 +23,7 @@ gamma = 2
 NAMES = " or ".join(MODELS.names())
 PROC = "/proc, where nothing can be made"
 USAGE = [
-    ("bench", "W9", "expected W1, W2, W3, W4, L1, F2, M2, M3, M4, P2, V2, V3, T2, T3, found W9"),
+    ("bench", "W9", "expected W1, W2, W3, W4, S4, L1, F2, M2, M3, M4, P2, O2, V2, V3, T2, T3, found W9"),
     ("bench", "--seconds -1", "--seconds: expected a number above 0, found -1.0"),
     ("compare", "runs/demo --starts 0", "--starts: expected a positive number, found 0"),
     ("generate", "runs/linca --points 0", "--points: expected a positive number, found 0"),
@@ -49,7 +49,11 @@ USAGE = [
     ),
     ("patches", "images --all --zca 0", "--zca: expected a positive number, found 0.0"),
     ("report", "runs/demo --shape 5by6", "--shape: expected numbers as in 16x16, found 5by6"),
-    ("reproduce", "et-2011", "expected et-2010 or planted or thesis-2018 or tvem-2019, found et-2011"),
+    (
+        "reproduce",
+        "et-2011",
+        "expected et-2010 or mca-2008 or oca-2014 or planted or thesis-2018 or tvem-2019, found et-2011",
+    ),
     ("reproduce", "et-2010 --trials 0", "--trials: expected a positive number, found 0"),
     (
         "slurm",
@@ -133,7 +137,12 @@ TABLE = [
         "et-2010 --only linca-bar-noisy",
         "--only: expected linca-bars-noisy, found linca-bar-noisy",
     ),
-    ("reproduce", "et-2010 --data empty", "empty: expected files or folders named digits, grass, sound, found none"),
+    (
+        "reproduce",
+        "et-2010 --data empty",
+        "empty: expected files or folders named digits, grass, photos, large-photos, sound, phonemes, icons, "
+        "found none",
+    ),
     ("sounds", "in --length 0.01ms", "--length: expected at least one sample, which takes 0.125 ms, found 0.01ms"),
     (
         "sounds",
@@ -155,8 +164,8 @@ TABLE = [
     (
         "train",
         "job.toml --set data.source=bar",
-        'job.toml: data.source: expected "bars", "clusters", "model", "planted", "file.npy" or "file.h5:/dataset", '
-        'found "bar", did you mean bars?',
+        'job.toml: data.source: expected "bars", "clusters", "mixed", "model", "objects", "planted", "file.npy" or '
+        '"file.h5:/dataset", found "bar", did you mean bars?',
     ),
     *(
         (command, args, "d.h5: expected a dataset of it, as in d.h5:/W, found none named; it has /W, /rows")

@@ -89,6 +89,21 @@ def test_all_overlapping_patches_and_those_of_a_stride(place):
     np.testing.assert_array_equal(found, all_windows(images, 10, 7))
 
 
+def test_patches_in_colour_have_red_green_and_blue_of_each_pixel(tmp_path):
+    rng = np.random.default_rng(3)
+    colours, plain = rng.integers(0, 256, (9, 8, 3), np.uint8), rng.integers(0, 256, (7, 6), np.uint8)
+    Image.fromarray(colours).save(tmp_path / "a.png")
+    Image.fromarray(plain).save(tmp_path / "b.png")
+    found, _ = made(tmp_path, "a.png", "b.png", "--all", "--size", "5", "--colour")
+    whole = [colours, np.repeat(plain[..., None], 3, 2)]
+    np.testing.assert_array_equal(found, all_windows(whole, 5).astype(np.float32))
+    scaled, _ = made(tmp_path, "a.png", "--count", "40", "--size", "5", "--colour", "--mean-free", "--scale", "0", "1")
+    assert scaled.shape == (40, 5, 5, 3)
+    assert (scaled.min(), scaled.max()) == (0, 1)
+    done = call("patches", "a.png", "--all", "--colour", "--on-off", cwd=tmp_path)
+    assert "--on-off: expected none with --colour, found True" in done.stderr
+
+
 def test_clamped_images_have_the_percentile_as_their_largest_value(place):
     image = arrays()["a.png"].astype(float)
     found, steps = made(place, "images/a.png", "--size", "8", "--all", "--clamp", "5")

@@ -16,9 +16,11 @@ from parallel_et.control.listening import signals_restored
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_attributes
+from parallel_et.papers.occlusion import explain_scenes
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.prepare.datasets import OBJECTS, icons
 from parallel_et.runs.job import read_job
-from parallel_et.runs.trials import Trial
+from parallel_et.runs.trials import Trial, read_trials
 
 TABLES = sorted(JOBS.glob("*/table.toml"))
 
@@ -64,7 +66,7 @@ def test_an_experiment_on_artificial_data_goes_on_where_it_was(tmp_path, capsys)
     assert "2 of 3 trials are there already" in printed
     table = (tmp_path / "here/table-only.md").read_text()
     assert table in printed
-    (row,) = (line for line in table.splitlines() if line.startswith("| linca-bars-noisy"))
+    (row,) = (line for line in table.splitlines() if line.startswith("| linca-bars-noisy |"))
     assert "| 50 of 50, MAE 0.210 |" in row
     assert " of 3, " in row
     assert "| 3 |" in row
@@ -120,7 +122,7 @@ def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path):
 
 
 def test_a_signal_between_two_experiments_is_heard(tmp_path, monkeypatch, capsys):
-    only = ["--only", "linca-bars-noisy", "linca-bars-clean", "--trials", "1"]
+    only = ["--only", "linca-bars-noisy", "--trials", "1"]
 
     def signalled(*args):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -130,7 +132,10 @@ def test_a_signal_between_two_experiments_is_heard(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(reproduce, "judge", signalled)
     with signals_restored():
         assert main(Ranks(), ["et-2010", *only, "--output", str(tmp_path)]) == STOPPED
-    assert "stopped by a signal before linca-bars-clean; the same command goes on" in capsys.readouterr().out
+    assert (
+        "stopped by a signal before linca-bars-noisy, begun by moments; the same command goes on"
+        in capsys.readouterr().out
+    )
 
 
 def test_data_of_a_user_that_are_there_twice_are_refused(tmp_path):
@@ -138,3 +143,35 @@ def test_data_of_a_user_that_are_there_twice_are_refused(tmp_path):
         (tmp_path / name).touch()
     with pytest.raises(UserError, match=r"expected one grass, found grass-2.png, grass.png"):
         own_data(str(tmp_path))
+
+
+def test_the_best_of_sets_on_the_same_data_and_scenes_beyond_gamma_are_rows(tmp_path):
+    rows = main(Ranks(), ["oca-2014", "--only", "bars-5x5-clean", "--output", str(tmp_path), "--trials", "2"])
+    assert rows == 0
+    table = (tmp_path / "table-only.md").read_text()
+    assert "| bars-5x5-clean | 78 of 100 | " in table
+    assert "| bars-5x5-clean: best of 20 by sigma | 50 of 50 | " in table
+    first, second = (read_trials(tmp_path / f"bars-5x5-clean{part}.h5")[1] for part in ("", "-sets/70001"))
+    assert [t.seed for t in first] == [t.seed for t in second] == [70001, 70002]
+    assert first[0].free_energy == second[0].free_energy  # on data of the same seed
+    assert first[1].free_energy != second[1].free_energy
+
+
+def test_scenes_of_any_number_of_causes_are_explained_by_what_was_learned(tmp_path):
+    settings = ["anneal.iterations=60", "run.seed=1001", "run.snapshots=0"]
+    found = explain_scenes(Ranks(), str(JOBS / "oca-2014/colored-bars.toml"), settings, tmp_path / "run", None)
+    many = found.causes > 3
+    assert 50 < many.sum() < 200
+    assert found.alike[~many].mean() > 0.9
+    assert found.alike[many].mean() > 0.7
+
+
+def test_icons_of_a_theme_stand_for_objects(tmp_path):
+    for name in OBJECTS:
+        (tmp_path / "theme" / f"{name}.png").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "theme" / f"{name}.png").write_bytes(name.encode())
+    place = icons(tmp_path, tmp_path / "theme")
+    assert len(list(place.iterdir())) == 20
+    assert (place / "places-folder.png").read_bytes() == b"places/folder"
+    with pytest.raises(UserError, match="expected an icon of tango-icon-theme, found none; apt-get install it"):
+        icons(tmp_path, tmp_path)

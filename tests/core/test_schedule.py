@@ -5,7 +5,7 @@ from scipy.stats import binom
 
 from parallel_et import fit
 from parallel_et.core.plan import value_at
-from parallel_et.kernels.maximal import HARD
+from parallel_et.kernels.shares import HARD
 
 
 @pytest.mark.parametrize(

@@ -89,3 +89,43 @@ def test_rows_depend_on_the_seed_alone_however_they_are_read():
     np.testing.assert_array_equal(
         source(points=1000, seed=9).read(0, 9), Bars(BarsOptions(points=9, seed=9), 1, None).read(0, 9)
     )
+
+
+@pytest.mark.parametrize("colours", ["none", "white", "hues", "dealt"])
+def test_the_nearest_bar_hides_those_behind_it_in_any_order(colours):
+    keys = {"grid": 3, "value": 2.0, "probability": 0.4, "overlap": "nearest", "noise": {"kind": "none"}}
+    data = source(colours=colours, **keys)
+    truth, channels = data.truth(), 1 if colours == "none" else 3
+    assert data.shape == ((3, 3) if channels == 1 else (3, 3, 3))
+    assert (truth["W"].shape, truth["T"].shape) == ((9, 6), (channels, 6))
+    assert truth["T"].max() == 2.0
+    assert len(np.unique(truth["T"], axis=1).T) == (6 if colours in ("hues", "dealt") else 1)
+    points, s = data.group(0)
+    shown = set()
+    for point, active in zip(points.reshape(len(points), 9, channels), s, strict=True):
+        for d, pixel in enumerate(point):
+            there = [h for h in np.flatnonzero(active) if truth["W"][d, h]]
+            same = [h for h in there if (pixel == truth["T"][:, h]).all()]
+            assert same or (not there and not pixel.any())
+            shown |= {(d, same[0])} if len(there) == 2 and len(same) == 1 else set()
+    assert colours in ("none", "white") or len(shown) == 18  # in each pixel now the one bar, now the other
+
+
+def test_hues_are_as_different_as_can_be_and_dealt_out_by_the_seed():
+    keys = {"grid": 4, "value": 1.0, "probability": 0.25, "overlap": "nearest"}
+    in_order = source(colours="hues", **keys).features
+    np.testing.assert_allclose(in_order[[0, 2, 4, 6]], [[1, 0, 0], [0.5, 1, 0], [0, 1, 1], [0.5, 0, 1]])
+    dealt = [source(colours="dealt", seed=seed, **keys).features.tolist() for seed in (1, 1, 2)]
+    assert dealt[0] == dealt[1] != dealt[2]
+    assert sorted(dealt[0]) == sorted(dealt[2]) == sorted(in_order.tolist())
+
+
+def test_coloured_bars_that_add_up_are_fields_of_all_channels():
+    data = source(colours="hues", grid=3, noise={"kind": "none"}, probability=0.4)
+    points, s = data.group(0)
+    np.testing.assert_array_equal(points, s @ data.truth()["W"].T)
+
+
+def test_negative_bars_hide_nothing():
+    options = BarsOptions(points=1, overlap="nearest", negative=0.5)
+    assert [key for key, *_ in options.mistakes()] == ["negative"]

@@ -89,3 +89,25 @@ def test_parameters_of_a_damaged_result_are_refused_wherever_they_are_used(tmp_p
     for use in (lambda: open_source(begun), lambda: given_arrays(begun, model)):
         with pytest.raises(UserError, match="found a damaged one: its checksum is wrong"):
             use()
+
+
+def test_scenes_drawn_from_masks_and_features_are_those_of_their_ordered_states(tmp_path):
+    rng = np.random.default_rng(4)
+    params = {"W": rng.random((4, 3)), "T": rng.random((2, 3)), "sigma": 0.0, "pi": 0.6}
+    with h5py.File(tmp_path / "p.h5", "w") as file:
+        for key, value in params.items():
+            file[f"params/{key}"] = value
+    source = open_source(job(tmp_path / "p.h5", "oca", points=200))
+    assert (source.dims, source.model.channels) == (8, 2)
+    points, places = source.group(0)
+    for y, place in zip(points[:50], places[:50], strict=True):
+        order = np.argsort(place)[(place == 0).sum() :]  # from the farthest to the nearest
+        near = {h: 1.5 if len(order) == 1 else 1 + k / (len(order) - 1) for k, h in enumerate(order)}
+        shown = [max(near, key=lambda h, d=d: near[h] * params["W"][d, h], default=None) for d in range(4)]
+        clean = [np.zeros(2) if h is None else params["W"][d, h] * params["T"][:, h] for d, h in enumerate(shown)]
+        np.testing.assert_allclose(y, np.concatenate(clean))
+    assert places.max() == 3
+    with h5py.File(tmp_path / "p.h5", "a") as file:
+        del file["params/T"]
+    with pytest.raises(UserError, match="/params/T: expected"):
+        open_source(job(tmp_path / "p.h5", "oca"))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from problems import problem_of, random_data, random_params
+from problems import job_table, problem_of, random_data, random_params
 
 from parallel_et import fit
 from parallel_et.runs.job import check_job
@@ -52,3 +52,11 @@ def test_what_a_job_gives_no_number_for_is_learned(given, learn):
     job = check_job({**JOB, "model": {"name": "nmf", "causes": 5, **given}})
     assert job.model.learn == learn
     assert job.resolved()["model"]["learn"] == learn
+
+
+def test_parameters_may_begin_evenly_spread():
+    start = {"W": {"low": -1.0, "high": 3.0}}
+    table = job_table({"name": "linca", "causes": 40, "init": start}, {"candidates": 2, "gamma": 1})
+    _, params = problem_of(table, np.random.default_rng(1).random((30, 50)))
+    W = np.sort(params["W"].ravel())
+    np.testing.assert_allclose(W, np.linspace(-1, 3, W.size), atol=0.2)

@@ -10,7 +10,7 @@ SMALL = ["model.causes=4", "data.points=600", "anneal.iterations=10"]
 
 def test_variants_are_counted_by_the_fields_that_they_find(tmp_path, capsys):
     options = TrialsOptions(str(JOBS / "planted" / "nmf.toml"), [*SMALL, "run.seed=21"], 3)
-    variants = {"moments": [], "all the same": ["model.init={ W = 1.0 }"]}
+    variants = {"moments": [], "all the same": ["model.init={ W = 1.0 }", "anneal.renew=0"]}
     for _ in range(2):
         found = run_planted(Ranks(), options, variants, tmp_path / "nmf", range(21, 24))
         (trials, shares), (_, others) = found["moments"], found["all the same"]

@@ -8,11 +8,14 @@ import time
 import h5py
 import numpy as np
 import pytest
+from needs import need
+from scipy.io import wavfile
 
 from parallel_et.control.listening import signals_restored
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.errors import UserError
 from parallel_et.prepare import datasets
+from parallel_et.prepare.datasets import mixed_phonemes
 
 
 def patches_of(path):
@@ -99,3 +102,25 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
 def test_a_package_without_the_file_is_named_with_its_version():
     with pytest.raises(UserError, match=r"grass.gif: expected it in the package mlxtend, found version \d\S* without"):
         datasets.packaged("mlxtend", "grass.gif")
+
+
+def test_phonemes_are_six_different_waves_of_one_power_and_the_same_whenever_they_are_made(tmp_path):
+    need("espeak-ng")
+    waves = np.load(mixed_phonemes(tmp_path))
+    assert waves.shape == (6, 1000)
+    np.testing.assert_allclose((waves**2).mean(1), 1.0)
+    assert np.abs(np.corrcoef(waves) - np.eye(6)).max() < 0.5
+    assert (np.abs(waves[:, -1]) > 0).tolist() == [True] * 3 + [False] * 3  # the consonants are short
+    np.testing.assert_array_equal(np.load(mixed_phonemes(tmp_path)), waves)
+
+
+def test_phonemes_of_a_user_are_brought_to_one_length_and_power(tmp_path):
+    rng = np.random.default_rng(2)
+    for name, rate, count in (("a", 8000, 300), ("b", 16000, 4000)):
+        wavfile.write(tmp_path / f"{name}.wav", rate, rng.normal(0, 3000, count).astype(np.int16))
+    (tmp_path / "out").mkdir()
+    waves = np.load(mixed_phonemes(tmp_path / "out", recordings=tmp_path))
+    assert waves.shape == (2, 1000)
+    np.testing.assert_allclose((waves**2).mean(1), 1.0)
+    assert not waves[0, 301:].any()
+    assert waves[1, 900:].any()

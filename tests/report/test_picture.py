@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from parallel_et.report.picture import Look, draw_fields, draw_sheet, grid, png
+from parallel_et.report.picture import Cell, Look, draw_fields, draw_sheet, grid, png
 
 
 def pixels(figure):
@@ -63,3 +63,20 @@ def test_constant_and_empty_fields_can_be_drawn(tmp_path):
 def test_a_title_is_not_read_as_a_formula(tmp_path):
     draw_fields(np.ones((4, 2)), (2, 2), tmp_path / "fields.png", r"the job $\frac$")
     assert (tmp_path / "fields.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_pixels_of_three_channels_are_drawn_in_their_colours():
+    look = Look.of((4, 2, 3), signed=True)
+    assert look == Look((4, 2), False, 3)
+    red, white = np.tile([5.0, 0.0, 0.0], 8), np.full(24, 5.0)
+    image = pixels(draw_sheet(grid([red, white]), look))
+    assert (image == [1, 0, 0]).all(2).any()
+    grey = pixels(draw_sheet(grid([white, white / 2, -white]), look))
+    assert not coloured(grey)
+
+
+def test_a_cell_may_have_a_look_and_a_scale_of_its_own():
+    mask = np.repeat([0.0, 1e-3], 4)
+    cells = [Cell(0, 0, np.full(24, 9.0)), Cell(0, 1, mask, "mask", Look((4, 2), False))]
+    image = pixels(draw_sheet(cells, Look.of((4, 2, 3), signed=False)))
+    assert (image == 0).all(2).sum() > 500  # the brightest of the mask is black, however small

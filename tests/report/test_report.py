@@ -111,6 +111,21 @@ def test_fields_that_cannot_be_negative_have_no_colour(place):
     assert "snapshots" not in found
 
 
+def test_masks_and_features_are_drawn_side_by_side_and_scenes_by_their_order(tmp_path):
+    settings = ("anneal.iterations=6", "data.points=200", "run.snapshots=3", "data.grid=3", "model.causes=5")
+    told = [word for one in settings for word in ("--set", one)]
+    job = JOBS / "oca-2014/colored-bars.toml"
+    assert call("train", job, *told, "--output", "run", cwd=tmp_path).returncode == 0
+    done = report("run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = pictures(tmp_path / "run/report")
+    assert {"fields", "parts", "snapshots", "examples", "generated"} <= set(found)
+    assert all(coloured(found[name]) for name in ("fields", "parts", "examples", "generated"))
+    text = Page(tmp_path / "run/report/report.html").text
+    assert "their fields, the nearest first." in text
+    assert "Masks, each to its own scale, and features" in text
+
+
 def test_vectors_are_drawn_as_curves_unless_told_otherwise(place, tmp_path):
     assert report("runs/sound", cwd=place).returncode == 0
     curves = pictures(place / "runs/sound/report")

@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from parallel_et.errors import UserError
+from parallel_et.models import MODELS
 from parallel_et.runs.job import check_job, differing_keys, read_job
 
 GOOD = {
@@ -26,7 +27,11 @@ def nested(levels):
 
 MISTAKES = [
     ("model.casues", 10, "model.casues: unknown key, did you mean causes?"),
-    ("model.name", "mac", 'model.name: expected bsc or gmm or linca or mca or nmf or noisyor or pmm, found "mac"'),
+    (
+        "model.name",
+        "mac",
+        f'model.name: expected {" or ".join(MODELS.names())}, found "mac"',
+    ),
     ("model.causes", "ten", 'model.causes: expected an integer, found "ten"'),
     ("model.causes", 0, "model.causes: expected a value of 1 or more, found 0"),
     ("model.pi", 0.0, "model.pi: expected a value of 1e-09 or more, found 0.0"),
@@ -43,7 +48,7 @@ MISTAKES = [
     (
         "model.init.W",
         "W.npy",
-        "model.init.W: expected a number, or a table of mean and std, of file and dataset",
+        "model.init.W: expected a number, or a table of mean and std, of low and high, of file and dataset",
     ),
     ("model.init.W", {"fil": "W.h5", "file": "W.h5"}, "model.init.W.fil: unknown key, did you mean file?"),
     ("model.sigma", float("inf"), "model.sigma: expected a finite number, found inf"),
@@ -87,7 +92,8 @@ MISTAKES = [
     (
         "data.source",
         "bras",
-        'data.source: expected "bars", "clusters", "model", "planted", "file.npy" or "file.h5:/dataset", found "bras"',
+        'data.source: expected "bars", "clusters", "mixed", "model", "objects", "planted", "file.npy" or '
+        '"file.h5:/dataset", found "bras"',
     ),
     ("data.width", 7, "data.width: expected whole numbers of 1 and more that fit on the grid of 5, found 7"),
     ("data.probability", [0.1, 0.2], "data.probability: expected a number in (0, 1), or one for each of the 10 bars"),
@@ -105,7 +111,11 @@ MISTAKES = [
     ("model.pi", -(10**400), "model.pi: expected a number of magnitude 1e+50 at most, found -1000"),
     ("model.init.W.std", 1e200, "model.init.W.std: expected a number of magnitude 1e+50 at most, found 1e+200"),
     ("model.init.W.mean", -1e51, "model.init.W.mean: expected a number of magnitude 1e+50 at most, found -1e+51"),
-    ("model.name", "a\nb", 'model.name: expected bsc or gmm or linca or mca or nmf or noisyor or pmm, found "a\\nb"'),
+    (
+        "model.name",
+        "a\nb",
+        f'model.name: expected {" or ".join(MODELS.names())}, found "a\\nb"',
+    ),
     ("model.a\nb", 1, "model.a\\nb: unknown key"),
     ("model.init.W", {"file": "W\x1b[2J.h5"}, "model.init.W.file: expected a text of at most 4096 characters that can"),
     ("model.init.W", {"file": "W" * 5000}, "model.init.W.file: expected a text of at most 4096 characters that can"),

@@ -342,3 +342,13 @@ def test_a_fit_with_hard_em_learns(tmp_path):
         job_table({"name": "linca", "causes": H}, {"scheme": "hard", "gamma": 3}, {"iterations": 10}), Y
     ).history["free_energy"]
     assert energy[-1] > energy[0]
+
+
+def test_toggled_states_are_all_neighbours_of_the_best_ones():
+    states = np.array([[[0, 3, -1, -1], [1, 2, 4, -1], [5, -1, -1, -1]]], np.int32)
+    out = np.empty((1, 2 * H, 4), np.int32)
+    owner = np.arange(H, dtype=np.int32)
+    search.toggle(np.uint64(9), 0, states, np.array([[-3.0, -1.0, -2.0]]), owner, 0, 4, False, out)
+    for parent, children in (({1, 2, 4}, out[0, :H]), ({5}, out[0, H:])):
+        expected = {tuple(sorted(parent ^ {atom})) for atom in range(H)}
+        assert {tuple(int(a) for a in child if a >= 0) for child in children} == expected

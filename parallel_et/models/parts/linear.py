@@ -199,6 +199,9 @@ class LinearModel(Model):
     def reconstruct(self, ready: Ready, params: Params, posterior: Posterior) -> np.ndarray:
         return posterior.means(self.H) @ ready.WT[:, : self.D]
 
+    def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
+        return active @ params["W"].T
+
     def best(self, ready: Ready, block: Block, posterior: Linear) -> np.ndarray:
         if not isinstance(posterior, TabledMoments):
             return posterior.best()

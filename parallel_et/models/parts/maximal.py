@@ -1,42 +1,69 @@
 """The evaluation that all models with mean max_h s_h W_h share, under Gaussian or Poisson noise (ET eq. 29 to 31)."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
 
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, Summary, Totals
-from parallel_et.core.options import number_of
+from parallel_et.core.options import ModelOptions, number_of
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
-from parallel_et.kernels import counts, maximal
+from parallel_et.kernels import counts, maximal, shares, truncated
 from parallel_et.kernels.rows import LANES, aligned
-from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
+from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, weighted, with_none
 from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
 from parallel_et.models.parts.starts import sure_start
 
 DENSE = 0.2
 """Share of the single causes from which on a product with all of them is faster than a loop over those that matter."""
+MANY = 16
+"""Points of a block from which on all that is the same for them is computed first."""
+MOST_ROOM = 1 << 21
+"""Numbers that what is computed first may be: means of states, or weights of a block."""
+NONE = np.empty(0)
+DEEPEST = -600.0
+"""Logarithm of the least number whose inverse is one too."""
+
+
+class Softness(NamedTuple):
+    """How the shares of the M-step are computed of the fields.
+
+    Attributes
+    ----------
+    soft : (4, H, wide) the powers rho and rho - 1 of W / max_h W and their inverses, or (1, H, wide) its logarithm
+        where these would underflow
+    curve : how a power of a sum of powers is computed
+    rho, outer : the exponents, outer = (rho - 1) / rho
+    """
+
+    soft: np.ndarray
+    curve: np.ndarray
+    rho: float
+    outer: float
+
+
+FAR, LOW = 0.05, 0.1
+"""Share of the points that surely have a cause, being farthest in its direction, and which quantile of them is its
+field."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Of one iteration: W^T (H, width), the powers of W for the M-step, and the constants of the log joint.
+    """Of one iteration: W^T (H, width), what the M-step makes shares of, and the constants of the log joint.
 
     ``factors`` (H, width) are what products with points make the log joint of single causes of: W, for counts log W,
-    whose W is brought to ``LEAST`` where it is below. ``soft`` and ``curve`` are what the shares of the
-    M-step are made of: the powers rho and rho - 1 of W / max_h W, or its logarithm where these would underflow, and
-    how a power of their sum is computed.
+    whose W is brought to ``LEAST`` where it is below.
     """
 
     WT: np.ndarray
     factors: np.ndarray
-    soft: np.ndarray
-    curve: np.ndarray
-    rho: float
+    softness: Softness
     precision: float
     bias: np.ndarray
     odds: np.ndarray
@@ -60,22 +87,24 @@ class Seen:
 class MaximalModel(Model):
     """Non-negative fields of which the largest counts; the joint has the true maximum, the M-step a soft one."""
 
-    Options = NoiseOptions
+    Options: ClassVar[type[ModelOptions]] = NoiseOptions
     prior: Bernoulli
     noise: Gauss | Poisson
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI}
+    shared = sys.maxsize
+    """Most causes of the states that fields are learned of."""
 
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
         self.prior, self.counts = Bernoulli(self.H), options.noise == "poisson"
         self.noise = Poisson() if self.counts else Gauss()
         self.stages = ("W", "sigma") if "sigma" in options.learn else ("W",)
-        if self.counts:
+        if self.counts and "sigma" in self.params:
             self.params = without_sigma(self.params, options)
 
     @classmethod
     def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
-        return {"noise": "gauss" if "sigma" in arrays else "poisson"}
+        return {"noise": "gauss" if "sigma" in arrays else "poisson"} if "sigma" in cls.params else {}
 
     def check(self, summary: Summary) -> None:
         if isinstance(self.noise, Poisson):
@@ -87,6 +116,12 @@ class MaximalModel(Model):
         mean = active * max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
 
+    def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
+        # no point lies below the field of an active cause, and some lie on it: where no other active one is larger
+        count = max(1, round(FAR * len(points)))
+        farthest = np.argsort(-along, 0, kind="stable")[:count]
+        return np.stack([np.quantile(points[some], LOW, axis=0) for some in farthest.T], 1) if along.size else fields
+
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return sure_start(self, probability, summary)
 
@@ -97,7 +132,7 @@ class MaximalModel(Model):
         return with_none(params["W"].T)[states].max(-2)
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        empty, odds, rho = self.prior.empty(params), self.prior.odds(params), knobs.model["rho"]
+        empty, odds = self.prior.empty(params), self.prior.odds(params)
         if self.counts:
             fields = np.maximum(params["W"], counts.LEAST)
             WT, factors, precision = rows_of({"W": fields}), rows_of({"W": np.log(fields)}), 1.0
@@ -106,8 +141,11 @@ class MaximalModel(Model):
             variance, WT = float(params["sigma"]) ** 2, rows_of(params)
             empty, precision, factors = empty - 0.5 * self.D * np.log(2 * np.pi * variance), 1 / variance, WT
             bias = odds - 0.5 * precision * block_norms(WT)
-        soft, curve = powers(WT, rho), falling_curve(rho, knobs.most)
-        return Ready(WT, factors, soft, curve, rho, precision, bias, np.atleast_1d(odds), empty)
+        return Ready(WT, factors, self.softness(WT, knobs), precision, bias, np.atleast_1d(odds), empty)
+
+    def softness(self, WT: np.ndarray, knobs: Knobs) -> Softness:
+        """Of which fields (H, width) have which share."""
+        return powers(WT, knobs.model["rho"], knobs.most)
 
     def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         odds = with_none(np.broadcast_to(ready.odds, self.H))[states].sum(-1)
@@ -135,6 +173,8 @@ class MaximalModel(Model):
         self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
     ) -> Tabled:
         n = len(candidates)
+        if self.counts and candidates.shape[1] == self.H and n >= MANY and len(table) * self.width <= MOST_ROOM:
+            return self._over_all(ready, seen, candidates, table, beta)
         evidence, weights = np.empty(n), np.empty((n, len(table)))
         maximal.posterior(
             seen.Y,
@@ -155,6 +195,17 @@ class MaximalModel(Model):
             weights,
         )
         return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(seen.product))
+
+    def _over_all(self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float) -> Tabled:
+        """As ``over_table``, where all causes are candidates: the log joint of counts is a product with log means."""
+        tops, top_logs = aligned((len(table), self.width)), aligned((len(table), self.width))
+        counts.fields_of_states(ready.WT, ready.factors, table.inner, tops, top_logs)
+        odds = np.append(np.broadcast_to(ready.odds, self.H), 0.0)[table.members].sum(1)
+        evidence, logs = np.empty(len(candidates)), all_products(seen.Y, top_logs)
+        logs += odds - tops[:, : self.D].sum(1)
+        logs += seen.level[:, None]
+        truncated.weigh(logs, beta, evidence)
+        return Tabled(evidence, candidates, table, Sparse.of(logs), Sparse.of(seen.product))
 
     def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
         logs = np.empty(states.shape[:2])
@@ -191,21 +242,57 @@ class MaximalModel(Model):
             maximal.expected_errors(Y, ready.WT, candidates, members, *q, errors)
             total.add("error", errors[used].sum())
             return
-        numerator, _, alone, active = found = (*np.zeros((2, self.H, self.width)), *np.zeros((2, self.H)))
+        found = {name: np.zeros(one.shape) for name, one in self.sums(stage).items()}
+        numerator, alone, active = found["numerator"], found["alone"], found["active"]
         inner = posterior.table.inner if isinstance(posterior, Tabled) else np.empty((0, 4), np.int32)
-        weights, singles = q[:3], Sparse(*q[3:])
-        maximal.weighted_sums(Y, ready.soft, ready.curve, ready.rho, candidates, members, inner, *weights, used, *found)
+        weights, singles = Sparse(*q[:3]), Sparse(*q[3:])
+        points, every = Y, used
+        worthwhile = len(members) < len(weights.value) and len(Y) * len(members) <= MOST_ROOM
+        if isinstance(posterior, Tabled) and candidates.shape[1] == self.H and worthwhile:
+            points, candidates, weights = self._by_state(Y, posterior.table, weights, used)
+            inner, every = inner[:0], np.ones(len(points), bool)
+        shares.weighted_sums(
+            points,
+            *ready.softness,
+            min(self.shared, members.shape[1]),
+            candidates,
+            members,
+            inner,
+            *weights,
+            every,
+            *(found.get(name, NONE) for name in ("numerator", "denominator", "alone", "active", "many")),
+        )
         if len(singles.value) > DENSE * len(Y) * self.H:
             table = np.empty((len(Y), self.H))
-            maximal.spread(*singles, used, table)
+            shares.spread(*singles, used, table)
             by_cause = table.sum(0)
             numerator += table.T @ Y
             alone += by_cause
             active += by_cause
         else:
-            maximal.sums_of_singles(Y, *singles, used, numerator, alone, active)
-        for name, values in zip(self.sums(stage), found, strict=True):
+            shares.sums_of_singles(Y, *singles, used, numerator, alone, active)
+        for name, values in found.items():
             total.add(name, values)
+
+    def _by_state(
+        self, Y: np.ndarray, table: Table, weights: Sparse, used: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, Sparse]:
+        """Points (m, width) that have a state each, with its weight, and add as much to all sums as those of a block.
+
+        Where all causes are candidates, the share of a cause in a state is that of all points: a state's points are
+        as much as their mean.
+        """
+        q = np.empty((len(Y), len(table)))
+        shares.spread(*weights, used, q)
+        mass = q.sum(0)
+        some = np.flatnonzero(mass).astype(np.int32)
+        learned = table.size[some] <= self.shared
+        means = aligned((len(some), self.width))
+        means[learned] = q[:, some[learned]].T @ Y / mass[some[learned], None]
+        means[~learned] = 0.0
+        each = np.arange(len(some) + 1)
+        every = np.tile(np.arange(self.H, dtype=np.int32), (len(some), 1))
+        return means, every, Sparse(each, some, mass[some])
 
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         points = float(sums["points"])
@@ -217,7 +304,7 @@ class MaximalModel(Model):
             weight = sums["denominator"][:, : self.D] + sums["alone"][:, None]
             known = weight > UNUSED * points
             WT = np.where(known, sums["numerator"][:, : self.D] / np.where(known, weight, 1.0), params["W"].T)
-            if knobs.undisturbed:
+            if knobs.undisturbed and self.shared >= knobs.most:
                 WT = in_order(params["W"].T, WT, np.where(known, weight, UNUSED**2 * points))
             new |= self.constrain({"W": WT.T})
         if "pi" in self.options.learn:
@@ -232,45 +319,53 @@ def log_factorials(Y: np.ndarray) -> np.ndarray:
     return found
 
 
-def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
-    """The states of a block and their weights, as the kernels take them."""
-    if isinstance(posterior, Listed):
-        start, state, weight = posterior.q
-        none = Sparse(np.zeros(len(start), np.int64), np.empty(0, np.int32), np.empty(0))
-        each = np.arange(len(state), dtype=np.int32)
-        return *maximal.over_candidates(posterior.states, start, state, H), start, each, weight, *none
-    return posterior.candidates, posterior.table.members, *posterior.q, *posterior.alone
-
-
-def powers(WT: np.ndarray, rho: float) -> np.ndarray:
-    """The fields (H, D) as the kernel of the M-step wants them: (4, H, wide) or (1, H, wide), with ones behind them.
+def powers(WT: np.ndarray, rho: float, most: int) -> Softness:
+    """Shares A^rho (ET eq. 36) of the fields (H, D) in states of at most ``most`` causes.
 
     What is tiny beside the largest counts as zero, which is a number so small that it adds nothing to any other, and
     whose inverse is one.
     """
-    (H, D), top = WT.shape, WT.max(0)
-    relative = np.ones((H, -(-D // (2 * LANES)) * 2 * LANES))
-    relative[:, :D] = WT / np.where(top > 0, top, 1.0)
-    if rho >= maximal.STEEP:
-        return np.log(np.maximum(relative, 1e-300))[None]
+    outer, top = 1.0 if rho >= shares.HARD else (rho - 1) / rho, WT.max(0)
+    relative = wide(WT / np.where(top > 0, top, 1.0))
+    if rho >= shares.STEEP:
+        return Softness(np.log(np.maximum(relative, 1e-300))[None], np.empty(0), rho, outer)
     power = relative**rho
     zero = power < 1e-280
     power[zero] = 1e-300
     lower = np.where(zero, 1e-300, relative ** (rho - 1))
-    return np.stack([power, lower, 1 / power, 1 / lower], out=aligned((4, *power.shape)))
+    soft = np.stack([power, lower, 1 / power, 1 / lower], out=aligned((4, *power.shape)))
+    return Softness(soft, falling_curve(outer, most), rho, outer)
 
 
-def falling_curve(rho: float, most: int) -> np.ndarray:
-    """What makes u^-(rho - 1)/rho of 1 <= u <= most, the most causes that a state has, by two steps and a polynomial.
+def exponentials(WT: np.ndarray, slope: float, most: int) -> Softness:
+    """Shares exp(slope W_h) / sum_h' exp(slope W_h') of fields (H, D): of two causes the sigmoid of MCA eq. 35."""
+    fields = wide(WT)
+    below = slope * (fields - fields.max(0))
+    if slope >= shares.HARD or below.min() < DEEPEST:
+        return Softness(fields[None], np.empty(0), slope, 1.0)
+    part = np.exp(below)
+    soft = np.stack([part, part, 1 / part, 1 / part], out=aligned((4, *part.shape)))
+    return Softness(soft, falling_curve(1.0, most), slope, 1.0)
+
+
+def wide(WT: np.ndarray) -> np.ndarray:
+    """Fields (H, D) as the kernel of the M-step wants them, with ones behind."""
+    H, D = WT.shape
+    found = np.ones((H, -(-D // (2 * LANES)) * 2 * LANES))
+    found[:, :D] = WT
+    return found
+
+
+@lru_cache
+def falling_curve(outer: float, most: int) -> np.ndarray:
+    """What makes u^-outer of 1 <= u <= most, the most causes that a state has, by two steps and a polynomial.
 
     Powers of fields add up to u times the largest. Where u is above c^2, c = most^(1/4), it is divided by c^2, then
     where it is above c by c: the first two threes are bound, divisor's inverse and the factor that follows of the
     result. Then slope and offset that bring 1 to c to -1 to 1, and the coefficients, an even number, that keep the
     error below 1e-13.
     """
-    if rho >= maximal.STEEP:
-        return np.empty(0)
-    c, outer = max(2, most) ** 0.25, (rho - 1) / rho
+    c = max(2, most) ** 0.25
     steps = [c**2, c**-2, c ** (-2 * outer), c, 1 / c, c**-outer, 2 / (c - 1), -(c + 1) / (c - 1)]
     middle, half, x = (c + 1) / 2, (c - 1) / 2, np.linspace(-1, 1, 101)
     for count in range(4, 64, 2):

@@ -196,7 +196,10 @@ class Mixture(Model):
         return Tabled(evidence, candidates, table, Sparse.of(q), Sparse.of(logs if singles else logs[:, :0]))
 
     def reconstruct(self, ready: Ready, params: Params, posterior: Any) -> np.ndarray:
-        return posterior.means(self.H) @ params["W"].T
+        return self.decode(params, posterior.means(self.H))
+
+    def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
+        return active @ params["W"].T
 
     # the M-step
 

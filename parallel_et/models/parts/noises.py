@@ -92,6 +92,12 @@ class NoiseOptions(ModelOptions):
         return ("sigma",) if given.get("noise") == "poisson" else ()
 
 
+class CountsOptions(ModelOptions):
+    """The keys of [model] for models of counts alone."""
+
+    noise: Literal["poisson"] = Field("poisson", description="how points are distributed around their means: as counts")
+
+
 def without_sigma(params: Mapping[str, Param], options: Any) -> dict[str, Param]:
     """The parameters of a model of which a job chooses a noise without sigma, which it must not give then."""
     for key, found in (("sigma", options.sigma), ("init.sigma", options.init.sigma)):

@@ -1,7 +1,7 @@
 """How states are distributed before a point is seen: independent causes, or exactly one of them."""
 
 import numpy as np
-from scipy.special import bdtr
+from scipy.special import bdtr, gammaln
 
 from parallel_et.core.contract import Knobs, Param, Params
 from parallel_et.core.states import in_lists
@@ -80,6 +80,20 @@ class Bernoulli:
                 return pi
             mean = mean * self.share(params, knobs.most) / expected
         return np.clip(mean, EDGE, 1 - EDGE)
+
+
+class Ordered(Bernoulli):
+    """Causes that are active independently and stand in any order: of |s|! orders each has the same probability."""
+
+    def log(self, params: Params, states: np.ndarray) -> np.ndarray:
+        """log p(s), (...)."""
+        return super().log(params, states) - gammaln((states >= 0).sum(-1) + 1.0)
+
+    def draw(self, params: Params, rng: np.random.Generator, count: int) -> np.ndarray:
+        """States (count, g)."""
+        states = super().draw(params, rng, count)
+        place = np.where(states >= 0, rng.random(states.shape), 2.0)
+        return np.take_along_axis(states, place.argsort(1), 1)
 
 
 class Categorical:

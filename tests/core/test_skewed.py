@@ -5,11 +5,11 @@ import pytest
 from problems import problem_of
 
 from parallel_et import fit
+from parallel_et.core.skewed import third_moments, unit, weights_of, whitened
 from parallel_et.papers.planted import cosines
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.job import check_job
 from parallel_et.runs.setup import open_source
-from parallel_et.runs.skewed import third_moments, unit, weights_of, whitened
 
 
 def table(name, causes, points, seed, fields="sparse", **model):

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from parallel_et.core.first_rows import fetch
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.sums import ExactSum
-from parallel_et.runs.first_rows import fetch
 
 ROUNDS, STARTS = 8, 4
 """Searches for directions that are not found yet, and from how many points each of them begins, for each cause."""
@@ -23,6 +23,8 @@ SKEWED = 0.3
 """Least skewness of a direction that is found."""
 FLAT = 1e-3
 """Variance of a direction, beside that of the widest, below which the data have none there."""
+ROOM = 1 << 22
+"""Numbers that points have at most, some of all, of which the fields of directions are made."""
 RARE, EVEN = 0.05, 0.45
 """Limits of the probability of a cause, as its skewness tells it."""
 
@@ -57,7 +59,16 @@ def skewed_fields(problem: Problem, ranks: Ranks, name: str, rest: np.ndarray) -
         directions, weights = strongest(directions, count, moments, ranks)
         if len(directions) == count:
             break
-    return ranks.from_root(lambda: fields_of(directions, weights, white, rest, problem.model.latents.most == 1))
+    fields, p = fields_of(directions, weights, white, problem.model.latents.most == 1)
+    some = np.linspace(0, problem.shard.points - 1, min(problem.shard.points, ROOM // problem.model.D + 1)).astype(int)
+    points = fetch(problem, ranks, some) if len(directions) else rest.T[:0]
+
+    def begin_with() -> tuple[np.ndarray, float | None]:
+        along = (points - white.mean) @ white.to @ directions.T
+        first = problem.model.from_directions(fields, points, along)
+        return np.concatenate([first, rest[:, len(p) :]], 1), float(np.median(p)) if len(p) else None
+
+    return ranks.from_root(begin_with)
 
 
 def whitened(problem: Problem, ranks: Ranks) -> White:
@@ -69,14 +80,15 @@ def whitened(problem: Problem, ranks: Ranks) -> White:
         return (Y - mean).T @ (Y - mean)
 
     covariance = summed(problem, ranks, (D, D), 4 * largest**2, products) / N
+    return ranks.from_root(lambda: white_of(mean, covariance, H))
 
-    def ways() -> White:
-        variance, vectors = np.linalg.eigh(covariance)
-        some = np.argsort(-variance, kind="stable")[:H]
-        some = some[variance[some] > FLAT * variance.max()]
-        return White(mean, vectors[:, some] / np.sqrt(variance[some]), vectors[:, some] * np.sqrt(variance[some]))
 
-    return ranks.from_root(ways)
+def white_of(mean: np.ndarray, covariance: np.ndarray, count: int) -> White:
+    """The same of what has this mean (D,) and covariance (D, D), of at most ``count`` directions."""
+    variance, vectors = np.linalg.eigh(covariance)
+    some = np.argsort(-variance, kind="stable")[:count]
+    some = some[variance[some] > FLAT * variance.max()]
+    return White(mean, vectors[:, some] / np.sqrt(variance[some]), vectors[:, some] * np.sqrt(variance[some]))
 
 
 def third_moments(problem: Problem, ranks: Ranks, white: White) -> Callable[[np.ndarray], np.ndarray]:
@@ -175,9 +187,9 @@ def weights_of(directions: np.ndarray, cube: np.ndarray) -> np.ndarray:
 
 
 def fields_of(
-    directions: np.ndarray, weights: np.ndarray, white: White, rest: np.ndarray, one_active: bool
-) -> tuple[np.ndarray, float | None]:
-    """The fields of the directions, at the length that causes of their skewness have, and their usual probability.
+    directions: np.ndarray, weights: np.ndarray, white: White, one_active: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The fields (D, m) of the directions, at the length that causes of their skewness have, and probabilities (m,).
 
     A cause of probability p has the skewness g = (1 - 2 p) / sqrt(p (1 - p)) and the variance p (1 - p).
     """
@@ -185,7 +197,7 @@ def fields_of(
     fields = white.back @ (directions / np.sqrt(p * (1 - p))[:, None]).T
     if one_active:
         fields = white.mean[:, None] + (1 - p) * fields
-    return np.concatenate([fields, rest[:, fields.shape[1] :]], 1), float(np.median(p)) if len(p) else None
+    return fields, p
 
 
 def unit(directions: np.ndarray) -> np.ndarray:

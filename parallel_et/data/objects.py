@@ -1,0 +1,108 @@
+"""Scenes of objects that hide each other (OCA sec. 4.6), of pictures with transparency out of a folder."""
+
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+from pydantic import Field
+
+from parallel_et.core.random import stream
+from parallel_et.core.schema import LARGEST, MOST
+from parallel_et.data.base import GROUP, DataOptions, Generated, shown
+from parallel_et.errors import UserError
+
+MOST_PIXELS = 4096
+"""A side, of scenes and of objects."""
+
+
+class ObjectsOptions(DataOptions):
+    """The keys of [data] for objects."""
+
+    source: Literal["objects"] = Field("objects", description="scenes of objects that hide each other")
+    points: int = Field(ge=1, le=MOST, description="number of data points, N")
+    folder: str = Field(description="folder of PNG files with transparency, an object each")
+    objects: int | None = Field(None, ge=1, le=10_000, description="the first so many of them by name, by default all")
+    grid: int = Field(35, ge=1, le=MOST_PIXELS, description="pixels a side of a scene, which is black")
+    size: int = Field(20, ge=1, le=MOST_PIXELS, description="pixels a side that objects are scaled to")
+    probability: float | None = Field(
+        None, gt=0, lt=1, description="probability that an object is there; by default there are two a scene"
+    )
+    sigma: float = Field(0.25, ge=0, le=LARGEST, description="standard deviation of the noise; colours are 0 to 1")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
+
+    def mistakes(self) -> list[tuple[str, str, object]]:
+        return [("size", f"at most data.grid = {self.grid}", self.size)] if self.size > self.grid else []
+
+
+class Objects(Generated):
+    """Scenes, drawn in groups of points that depend on the seed and the pictures alone.
+
+    An object is where its picture is at least half opaque, all in its mean colour, weighted by the intensity of its
+    pixels; its place is drawn once, by the seed. The order of those in a scene is drawn for each.
+    """
+
+    Options = ObjectsOptions
+
+    def __init__(self, options: ObjectsOptions, seed: int, job: Any) -> None:
+        self.options = options
+        self.seed = seed if options.seed is None else options.seed
+        self.points, self.dims = options.points, 3 * options.grid**2
+        self.shape = (options.grid, options.grid, 3)
+        self.files = files_in(Path(options.folder), options.objects)
+        self.probability = options.probability or min(0.5, 2 / len(self.files))
+        self.holds = 8 * (len(self.files) * self.dims + 4 * GROUP * self.dims)
+
+    def state(self) -> str:
+        return sha256(b"".join(part.tobytes() for part in self.parts)).hexdigest()
+
+    @cached_property
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each object is in a scene, (b, pixels) bool, and its colour, (b, 3)."""
+        o, rng = self.options, stream(self.seed, "objects")
+        masks, colours = np.zeros((len(self.files), o.grid, o.grid), bool), np.empty((len(self.files), 3))
+        for mask, colour, file in zip(masks, colours, self.files, strict=True):
+            top, left = rng.integers(o.grid - o.size + 1, size=2)
+            mask[top : top + o.size, left : left + o.size], colour[:] = read_object(file, o.size)
+        return masks.reshape(len(masks), -1), colours
+
+    def truth(self) -> dict[str, np.ndarray]:
+        masks, colours = self.parts
+        others = {"sigma": np.array(self.options.sigma), "pi": np.full(len(masks), self.probability)}
+        return {"W": masks.T.astype(np.float64), "T": colours.T.copy(), **others}
+
+    def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        masks, colours = self.parts
+        rng = stream(self.seed, "data", index)
+        s = rng.random((GROUP, len(masks))) < self.probability
+        clean = shown(s, 1 - rng.random(s.shape), masks, colours)
+        return clean + self.options.sigma * rng.standard_normal(clean.shape), s
+
+
+def files_in(folder: Path, count: int | None) -> list[Path]:
+    """The first ``count`` PNG files of a folder by name, or all."""
+    files = sorted(path for path in folder.glob("*") if path.suffix.lower() == ".png")
+    if len(files) < (count or 1):
+        found = f"{len(files)} in {folder}" if folder.is_dir() else f"no folder {folder}"
+        raise UserError(f"data.folder: expected {count or 'some'} PNG files, found {found}")
+    return files[:count]
+
+
+def read_object(path: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where a picture, scaled to so many pixels a side, is opaque, (size, size) bool, and its mean colour, (3,)."""
+    try:
+        with Image.open(path, formats=["PNG"]) as image:
+            picture = image.convert("RGBA").resize((size, size), Image.Resampling.BOX)
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(f"{path}: expected a PNG file, found {str(error) or 'something else'}") from None
+    values = np.asarray(picture, np.float64) / 255
+    colour, mask = values[:, :, :3], values[:, :, 3] >= 0.5
+    weight = mask * colour.mean(2)
+    if not weight.sum() > 0:
+        raise UserError(f"{path}: expected an object that is neither transparent nor black all over, found none")
+    return mask, np.tensordot(weight, colour, 2) / weight.sum()
+
+
+SOURCE = Objects

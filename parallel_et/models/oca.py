@@ -1,0 +1,366 @@
+"""Occlusive components analysis (OCA): causes with masks and features, of which the nearest hides those behind it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+from scipy.special import gammaln
+
+from parallel_et.core.contract import UNUSED, Block, Knob, Knobs, Model, Param, Params, Sum, Summary, Totals
+from parallel_et.core.options import ModelOptions
+from parallel_et.core.posterior import Listed, Sparse, Tabled
+from parallel_et.core.states import Latents, Table, best
+from parallel_et.errors import UserError
+from parallel_et.kernels import occlusion
+from parallel_et.kernels.rows import aligned, pad_rows, padded
+from parallel_et.models.parts.fields import all_products, block_norms, weighted, with_none
+from parallel_et.models.parts.noises import SIGMA, Gauss
+from parallel_et.models.parts.priors import PI, Ordered
+
+SHARPEST = 21.0
+"""Sharpness of the occlusion in the M-step from T = 1.05 on (OCA sec. 4.1)."""
+STEEPEST = 50.0
+"""Largest sharpness that a job may have."""
+
+
+class OCAOptions(ModelOptions):
+    """The keys of [model] of its own."""
+
+    channels: int = Field(3, ge=1, le=1000, description="values of a pixel, side by side in a point: 3 for colours")
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Of one iteration.
+
+    Attributes
+    ----------
+    masks, heights : (H, wide) W and |W| of all pixels
+    features : (H, C)
+    pictures : (H, width) each cause alone, as a point
+    powers, kappa : (H, wide), (gamma + 1, gamma) what the shares of the M-step are made of; see the kernel
+    hard : whether only the cause that is shown has a share in a pixel
+    orders : (H + 1,) T log m!, as 1 / m! is the prior of orders at any temperature
+    bias, odds, empty : of the log joint of single causes, (H,); of an active cause, (H,) or (1,); of the empty state
+    """
+
+    masks: np.ndarray
+    heights: np.ndarray
+    features: np.ndarray
+    pictures: np.ndarray
+    powers: np.ndarray
+    kappa: np.ndarray
+    hard: bool
+    orders: np.ndarray
+    bias: np.ndarray
+    odds: np.ndarray
+    empty: float
+    precision: float
+    temperature: float
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Of a block: Y (n, width), the log joint of the empty state (n,), and products with all pictures (n, H)."""
+
+    Y: np.ndarray
+    base: np.ndarray
+    product: np.ndarray
+
+
+class OCA(Model):
+    """A pixel shows W_dh T_h of the active cause h whose proximity times |W_dh| is largest (OCA eq. 3).
+
+    A state lists its causes from the farthest to the nearest. The joint has the true occlusion, the M-step a soft one
+    (eq. 9), whose sharpness follows the temperature. Masks may be negative: what counts for the occlusion is their
+    magnitude.
+    """
+
+    Options = OCAOptions
+    prior: Ordered
+    noise: Gauss
+    params = {
+        "W": Param("PH", "masks, one for each cause"),
+        "T": Param("CH", "features, one for each cause"),
+        "sigma": SIGMA,
+        "pi": PI,
+    }
+    stages = ("all", "shown")
+    knobs = {
+        "rho": Knob(
+            lambda temperature: min(SHARPEST, temperature / (temperature - 1)) if temperature > 1 else SHARPEST,
+            least=1.0,
+            does=f"sharpness of the occlusion in the M-step; by default T / (T - 1), but {SHARPEST:g} at most",
+        ),
+        "alpha": Knob(
+            lambda temperature: 0.5,
+            least=0.0,
+            does="masks are scaled such that the mean of their values above this is 1; by default 0.5",
+        ),
+    }
+
+    def __init__(self, options: Any, dims: int) -> None:
+        super().__init__(options, dims)
+        self.channels = options.channels
+        self.pixels = max(1, dims // self.channels)
+        self.wide = padded(self.pixels)
+        self.sizes = {**self.sizes, "P": self.pixels, "C": self.channels}
+        self.latents = Latents(self.H, ordered=True)
+        self.prior, self.noise = Ordered(self.H), Gauss()
+
+    @classmethod
+    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+        return {"channels": len(arrays["T"])} if "T" in arrays else {}
+
+    def check(self, summary: Summary) -> None:
+        if summary.dims % self.channels:
+            found = f"{self.channels} with {summary.dims} values"
+            raise UserError(f"model.channels: expected a divisor of the number of values of a point, found {found}")
+
+    def takes(self, stage: str, knobs: Knobs) -> bool:
+        return stage == "all" or (knobs.undisturbed and "W" in self.options.learn)
+
+    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+        return (0.5, 0.3) if name == "W" else (summary.rms or 1.0, summary.rms / 2 or 0.5)
+
+    def constrain(self, params: Params) -> Params:
+        """Sigma and pi that noise has made negative are reflected at zero."""
+        reflected = {name: np.abs(value) for name, value in params.items() if name in ("sigma", "pi")}
+        return super().constrain({**params, **reflected})
+
+    def nanoseconds(self, states: int) -> float:
+        return 0.2 * self.pixels * (self.channels * self.H + 2 * states)
+
+    def pictures(self, params: Params) -> np.ndarray:
+        """Each cause alone, as a point; (D, H)."""
+        return (params["W"][:, None] * params["T"]).reshape(self.D, -1)
+
+    def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
+        count = (states >= 0).sum(-1, keepdims=True)
+        near = np.where(count > 1, 1 + np.arange(states.shape[-1]) / np.maximum(1, count - 1), 1.5)
+        heights = with_none(np.abs(params["W"].T))[states] * near[..., None]
+        shown = states.shape[-1] - 1 - heights[..., ::-1, :].argmax(-2)
+        cause = np.take_along_axis(states, shown, -1)
+        masks = with_none(params["W"].T)[cause, np.arange(self.pixels)]
+        picture = masks[..., None] * with_none(params["T"].T)[cause]
+        return picture.reshape(*states.shape[:-1], self.D)
+
+    # the E-step
+
+    def prepare(self, params: Params, knobs: Knobs) -> Ready:
+        variance, odds = float(params["sigma"]) ** 2, self.prior.odds(params)
+        pictures = pad_rows(self.pictures(params).T)
+        masks, rho = self._wide(params["W"].T), knobs.model["rho"]
+        heights, hard, most = np.abs(masks), knobs.undisturbed, max(1, knobs.most)
+        powers = heights if hard else self._wide(powers_of(np.abs(params["W"].T), rho), 1.0)
+        size, place = np.arange(most + 1)[:, None], np.arange(most)
+        kappa = (1 + np.minimum(place / np.maximum(1, size - 1), 1.0)) ** rho
+        return Ready(
+            masks,
+            heights,
+            np.ascontiguousarray(params["T"].T),
+            pictures,
+            powers,
+            kappa,
+            hard,
+            knobs.temperature * gammaln(np.arange(self.H + 1) + 1.0),
+            odds - 0.5 / variance * block_norms(pictures),
+            np.atleast_1d(odds),
+            self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * variance),
+            1 / variance,
+            knobs.temperature,
+        )
+
+    def _wide(self, table: np.ndarray, rest: float = 0.0) -> np.ndarray:
+        """A table (H, pixels) as the kernels like it, (H, wide)."""
+        found = aligned((self.H, self.wide))
+        found[:, : self.pixels], found[:, self.pixels :] = table, rest
+        return found
+
+    def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """log p(s, y), with the prior of orders to the power T, so that annealing leaves that as it is."""
+        params = {"W": ready.masks[:, : self.pixels].T, "T": ready.features.T}
+        odds = with_none(np.broadcast_to(ready.odds, self.H))[states].sum(-1) - ready.orders[(states >= 0).sum(-1)]
+        return ready.empty + odds - 0.5 * ready.precision * ((Y - self.mean(params, states)) ** 2).sum(-1)
+
+    def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
+        base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
+        return Seen(block.rows, base, all_products(block.rows, ready.pictures))
+
+    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
+        return best(seen.product - 0.5 * block_norms(ready.pictures), count)
+
+    def over_table(
+        self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
+    ) -> Tabled:
+        n = len(candidates)
+        evidence, weights = np.empty(n), np.empty((n, len(table)))
+        alone = seen.product if singles else np.empty((n, 0))
+        occlusion.posterior(
+            seen.Y,
+            self.pixels,
+            ready.masks,
+            ready.heights,
+            ready.features,
+            seen.base,
+            ready.bias,
+            ready.odds,
+            ready.orders,
+            ready.precision,
+            beta,
+            candidates,
+            table.members,
+            table.size,
+            alone,
+            evidence,
+            weights,
+        )
+        return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(alone))
+
+    def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
+        logs = np.empty(states.shape[:2])
+        masks, heights, features, odds = ready.masks, ready.heights, ready.features, ready.odds
+        occlusion.log_states(
+            seen.Y, self.pixels, masks, heights, features, seen.base, odds, ready.orders, ready.precision, states, logs
+        )
+        return logs
+
+    def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
+        seen = self.observe(ready, block, True)
+        return seen.product * ready.precision + ready.bias + seen.base[:, None]
+
+    # the M-step
+
+    def sums(self, stage: str) -> Mapping[str, Sum]:
+        found = {
+            "numerator": Sum((self.H, self.channels, self.wide), lambda params, summary: summary.largest),
+            "denominator": Sum((self.H, self.wide)),
+            "alone": Sum((self.H,)),
+            "active": Sum((self.H,)),
+        }
+        return found if stage == "shown" else {**found, "error": Sum((), self._most_error)}
+
+    def _most_error(self, params: Params, summary: Summary) -> float:
+        brightest = float(np.abs(params["W"]).max() * np.abs(params["T"]).max())
+        return self.D * (summary.largest + brightest) ** 2
+
+    def collect(
+        self, stage: str, ready: Ready, block: Block, posterior: Tabled | Listed, used: np.ndarray, total: Any
+    ) -> None:
+        names, inner = ("numerator", "denominator", "alone", "active"), np.empty(len(block))
+        found = [np.zeros(self.sums(stage)[name].shape) for name in names]
+        powers, kappa, hard, odds, orders = ready.powers, ready.kappa, ready.hard, ready.odds, ready.orders
+        states, T = weighted(posterior, self.H), ready.temperature
+        occlusion.weighted_sums(
+            block.rows, self.pixels, powers, kappa, hard, *states, used, odds, orders, T, *found, inner
+        )
+        for name, values in zip(names, found, strict=True):
+            total.add(name, values)
+        if stage == "all":  # as F_n = <log p^beta> - <log q>
+            errors = 2 / ready.precision * (ready.empty - T * posterior.evidence - inner)
+            total.add("error", np.maximum(errors[used], 0.0).sum())
+
+    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+        learn, points, shown = self.options.learn, float(sums["points"]), Shown.of(sums, self.pixels)
+        new = dict(params)
+        if "W" in learn:
+            new["W"] = shown.best_masks(params, UNUSED * points)
+        if "pi" in learn:
+            new["pi"] = self.prior.learn(params, sums["active"], points, knobs)
+        if self.takes("shown", knobs):
+            return new
+        error = float(sums["error"])
+        if "T" in learn:
+            new["T"] = shown.best_features(new, UNUSED * points)
+        if knobs.undisturbed:  # with the masks as they were the features are the best
+            error += shown.error(new) - shown.error(params)
+        elif {"W", "T"} <= set(learn):
+            new["W"], new["T"] = rescaled(new["W"], new["T"], knobs.model["alpha"])
+        return {**new, "sigma": self.noise.learn(params, error, points, summary)}
+
+    def revise(
+        self,
+        stage: str,
+        params: Params,
+        sums: Totals,
+        knobs: Knobs,
+        summary: Summary,
+        before: Params,
+        earlier: Totals,
+    ) -> Params:
+        """Keep the new masks in those pixels alone where they are better, as other causes may be shown now.
+
+        Given the masks it is known what is shown, and the features are the best; so the free energy does not fall.
+        """
+        points = float(sums["points"])
+        new, old = Shown.of(sums, self.pixels), Shown.of(earlier, self.pixels)
+        better = new.errors(params) < old.errors(before)
+        shown = Shown(
+            np.where(better, new.numerator, old.numerator), np.where(better, new.denominator, old.denominator)
+        )
+        found = {**params, "W": np.where(better[:, None], params["W"], before["W"])}
+        if "T" in self.options.learn:
+            found["T"] = shown.best_features(found, UNUSED * points)
+        error = float(earlier["error"]) + shown.error(found) - old.error(before)
+        return {**found, "sigma": self.noise.learn(params, error, points, summary)}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How much of each cause is shown in each pixel, <A> (H, P), and of what there is in the data, <A> y (H, C, P)."""
+
+    numerator: np.ndarray
+    denominator: np.ndarray
+
+    @classmethod
+    def of(cls, sums: Totals, pixels: int) -> "Shown":
+        """What the sums of a stage say."""
+        weight = sums["denominator"] + sums["alone"][:, None]
+        return cls(sums["numerator"][:, :, :pixels], weight[:, :pixels])
+
+    def best_masks(self, params: Params, least: float) -> np.ndarray:
+        """OCA eq. 21 for W, (P, H); as it was where a cause is shown with less than the ``least`` weight."""
+        T = params["T"]
+        weight = self.denominator * np.einsum("ch,ch->h", T, T)[:, None]
+        known = (self.denominator > least) & (weight > 0)
+        along = np.einsum("hcd,ch->hd", self.numerator, T)
+        return np.where(known, along / np.where(known, weight, 1.0), params["W"].T).T
+
+    def best_features(self, params: Params, least: float) -> np.ndarray:
+        """OCA eq. 21 for T, (C, H), with the masks of ``params``."""
+        W = params["W"]
+        weight = np.einsum("hd,dh->h", self.denominator, W**2)
+        known = weight > least
+        along = np.einsum("hcd,dh->ch", self.numerator, W)
+        return np.where(known, along / np.where(known, weight, 1.0), params["T"])
+
+    def errors(self, params: Params) -> np.ndarray:
+        """The sum of <|y_d - m_d|^2 - |y_d|^2> in each pixel, (P,), if that much of each cause is shown."""
+        W, T = params["W"], params["T"]
+        along = np.einsum("hcd,ch->dh", self.numerator, T)
+        square = np.einsum("ch,ch->h", T, T)
+        return (W * (W * square * self.denominator.T - 2 * along)).sum(1)
+
+    def error(self, params: Params) -> float:
+        """The same of all pixels."""
+        return float(self.errors(params).sum())
+
+
+def powers_of(heights: np.ndarray, rho: float) -> np.ndarray:
+    """|W|^rho (H, P), relative to the largest of a pixel; what is tiny beside that counts as if a bit larger."""
+    top = heights.max(0)
+    relative = heights / np.where(top > 0, top, 1.0)
+    return np.maximum(relative, 1e-280 ** (1 / rho)) ** rho
+
+
+def rescaled(W: np.ndarray, T: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """Masks (P, H) whose values of a magnitude above alpha have the mean 1, and features (C, H) times that mean."""
+    large = np.abs(W) > alpha
+    mean = (W * large).sum(0) / np.maximum(1, large.sum(0))
+    mean = np.where(mean != 0, mean, 1.0)
+    return W / mean, T * mean
+
+
+MODEL = OCA

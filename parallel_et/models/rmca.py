@@ -1,0 +1,85 @@
+"""R-MCA_2 and R-MCA_NN: maximal causes of counts with fields of one sum and one prior (MCA sec. 4.2 and 5)."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from parallel_et.core.contract import UNUSED, Knobs, Params, Summary, Totals
+from parallel_et.core.schema import LARGEST
+from parallel_et.errors import UserError
+from parallel_et.kernels.shares import HARD
+from parallel_et.models.parts.fields import W
+from parallel_et.models.parts.maximal import NONE, MaximalModel, Ready, Softness
+from parallel_et.models.parts.noises import CountsOptions
+from parallel_et.models.parts.priors import PI
+
+
+class RMCAOptions(CountsOptions):
+    """The keys of [model] for rmca."""
+
+    total: float = Field(gt=0, le=LARGEST, description="what the values of each field add up to, C")
+    rate: float | None = Field(
+        None,
+        gt=0,
+        le=LARGEST,
+        description="learning rate of the Hebbian rule, for anneal.batch = 1 (R-MCA_NN); by default none: every M-step "
+        "sets the fields (R-MCA_2)",
+    )
+
+
+class RMCA(MaximalModel):
+    """Non-negative fields of which the largest active one sets the mean of a count; each adds up to the same, C.
+
+    With all causes as candidates and gamma = 2 the E-step is that of MCA eq. 22: fields are learned from the states of
+    a single cause alone, though pairs are considered. Of the online rule the likelihood is tempered, but not the prior.
+    """
+
+    Options = RMCAOptions
+    params = {"W": W._replace(low=0.0), "pi": PI}
+    learns = ("W",)
+    shared = 1
+
+    def __init__(self, options: Any, dims: int) -> None:
+        super().__init__(options, dims)
+        self.online = options.rate is not None
+        if "pi" in options.learn:
+            raise UserError(f"model.learn: expected W alone for rmca, found {', '.join(options.learn)}")
+
+    @classmethod
+    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+        return {"total": max(1.0, float(np.mean(arrays["W"].sum(0))))}
+
+    def prepare(self, params: Params, knobs: Knobs) -> Ready:
+        ready = super().prepare(params, knobs)
+        if not self.online:
+            return ready
+        more = (knobs.temperature - 1) * ready.odds  # which q ~ p^(1/T) takes away again
+        return replace(ready, odds=ready.odds + more, bias=ready.bias + more)
+
+    def softness(self, WT: np.ndarray, knobs: Knobs) -> Softness:
+        return Softness(np.zeros((1, *WT.shape)), NONE, HARD, 1.0)  # a single cause has it all
+
+    def constrain(self, params: Params) -> Params:
+        """Fields that are not negative and add up to C; one that is zero becomes flat."""
+        inside = dict(super().constrain(params))
+        if "W" in inside:
+            sums = inside["W"].sum(0)
+            flat = np.where(sums > 0, inside["W"], 1.0)
+            inside["W"] = flat * (self.options.total / np.where(sums > 0, sums, self.D))
+        return inside
+
+    def usage(self, sums: Totals) -> np.ndarray:
+        """Of each cause; in a step of a few points none is unused, as all fields are changed."""
+        return np.full(self.H, sums["points"]) if self.online else super().usage(sums)
+
+    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+        gain = sums["numerator"][:, : self.D].T
+        if self.online:  # eq. 25; the engine adds the noise before the fields are brought to their sum
+            return {"W": params["W"] + self.options.rate * gain}
+        used = gain.sum(0) > UNUSED * float(sums["points"])
+        return self.constrain({"W": np.where(used, gain, params["W"])})  # eq. 21
+
+
+MODEL = RMCA

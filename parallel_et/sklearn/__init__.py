@@ -1,0 +1,5 @@
+"""Models of parallel_et as estimators of scikit-learn, which is an extra: pip install parallel_et[sklearn]."""
+
+from parallel_et.sklearn.estimator import MultipleCauses
+
+__all__ = ["MultipleCauses"]

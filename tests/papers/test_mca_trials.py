@@ -1,0 +1,73 @@
+"""Trials of the learners of maximal causes: what counts as found, and the likelihood of what they learn."""
+
+import numpy as np
+import pytest
+from brute import all_states, log_joint
+from scipy.special import logsumexp
+
+from parallel_et.commands.reproduce import main
+from parallel_et.papers.likelihood import run_learners
+from parallel_et.papers.represented import look_at_trials
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.job import JOBS, read_job
+from parallel_et.runs.repeat import TrialsOptions, run_trials
+from parallel_et.runs.setup import open_source
+from parallel_et.runs.trials import read_trials
+
+PAPER = JOBS / "mca-2008"
+
+
+def test_a_trial_counts_if_every_cause_has_a_unit_of_its_own_whatever_its_field_is_like(tmp_path):
+    """Bars of three pixels have the sum of those of one here: none is close, all are represented."""
+    job, path = str(PAPER / "rmca2-bars-widths.toml"), tmp_path / "trials.h5"
+    options = TrialsOptions(job, ["run.seed=11"], 2, output=str(path))
+    assert run_trials(Ranks(), options) == 0
+    outcome = look_at_trials(options, path, range(11, 13))
+    assert outcome.units.tolist() == [6, 6]
+    assert outcome.complete == 2
+    assert [trial.found for trial in outcome.trials] != [6, 6]
+    assert np.isnan(outcome.errors).all()
+
+
+def test_learned_probabilities_are_compared_with_the_frequencies_in_the_data(tmp_path):
+    job, path = str(PAPER / "mca3-bars-noisy.toml"), tmp_path / "trials.h5"
+    options = TrialsOptions(job, ["run.seed=3"], 1, output=str(path))
+    assert run_trials(Ranks(), options) == 0
+    outcome = look_at_trials(options, path, range(3, 4))
+    assert outcome.complete == 1
+    (trial,) = read_trials(path)[1]
+    source = open_source(read_job(job, ["run.seed=3"]))
+    seen = np.concatenate([states for _, _, states in source.drawn(0, 500)]).mean(0)
+    nearest = np.linalg.norm(trial.params["W"][:, :, None] - source.truth()["W"][:, None], axis=0).argmin(0)
+    assert outcome.errors[0] == pytest.approx(np.abs(trial.params["pi"][nearest] - seen).mean())
+    assert outcome.errors[0] < 0.012
+
+
+def test_the_table_has_the_figures_of_a_row(tmp_path):
+    argv = ["mca-2008", "--only", "mca3-bars-noisy", "--trials", "1", "--output", str(tmp_path)]
+    assert main(Ranks(), argv) == 0
+    assert "| mca3-bars-noisy | 90 of 100, pi within 0.006 | " in (tmp_path / "table-only.md").read_text()
+
+
+def test_the_likelihood_of_learners_is_that_of_all_states(tmp_path):
+    keys = """
+        data = { source = "bars", points = 30, grid = 2, overlap = "max", noise = { kind = "poisson" } }
+        inference = { candidates = 4, gamma = 4 }
+        anneal = { iterations = 3, temperature = 2.0 }
+    """
+    for name, model in (
+        ("exact", 'name = "mca", noise = "poisson", each = ["pi"]'),
+        ("held", 'name = "rmca", total = 9.0, pi = 0.2'),
+    ):
+        (tmp_path / f"{name}.toml").write_text(f"model = {{ causes = 4, {model} }}\n{keys}")
+    jobs = {name: str(tmp_path / f"{name}.toml") for name in ("exact", "held")}
+    curves, generating = run_learners(Ranks(), jobs, jobs["exact"], range(5, 7), tmp_path / "curves")
+    source = open_source(read_job(jobs["exact"], ["data.seed=5"]))
+    Y, states = source.read(0, 30)[:, :4], all_states(4)
+    truth = [[log_joint("mca poisson", source.fields.T, None, 0.2, y, s) for s in states] for y in Y]
+    assert generating == pytest.approx(logsumexp(truth, axis=1).mean(), rel=1e-12)
+    assert [course.iteration.tolist() for course in curves["held"]] == [[1, 2, 3]] * 2
+    for name in jobs:
+        assert np.isfinite([course.likelihood for course in curves[name]]).all()
+        assert curves[name][0].likelihood[-1] != curves[name][1].likelihood[-1]  # from other starts
+    assert (tmp_path / "curves.png").read_bytes()[:4] == b"\x89PNG"

@@ -1,0 +1,65 @@
+"""The estimator of scikit-learn: its own checks for every model, and what it makes of points."""
+
+import numpy as np
+import pytest
+from problems import random_data, random_params
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from parallel_et.models import MODELS
+from parallel_et.sklearn import MultipleCauses
+
+OPTIONS = {"noisyor": {"binarize": 0.0}}
+MORE = [("mca", {"noise": "poisson"}), ("gmm", {"covariance": "full"})]
+
+
+@pytest.mark.parametrize("model, options", [(name, None) for name in MODELS.names() if name != "bsc"] + MORE)
+def test_scikit_learn_finds_nothing_wrong(model, options):
+    estimator = MultipleCauses(model, 3, options=options, max_iter=3, **OPTIONS.get(model, {}))
+    checks = check_estimator(estimator, on_skip=None)
+    assert [check["check_name"] for check in checks if check["status"] != "passed"] == ["check_array_api_input"]
+
+
+@pytest.fixture(scope="module")
+def points():
+    params = random_params("linca", 9, 4, seed=1)
+    return random_data("linca", 400, params, seed=2)
+
+
+def test_a_linear_model_decodes_what_it_encodes(points):
+    learned = MultipleCauses("linca", 4, max_iter=20, random_state=1, centre=True).fit(points)
+    means = learned.transform(points)
+    np.testing.assert_allclose(learned.inverse_transform(means), learned.reconstruct(points), atol=1e-12)
+    np.testing.assert_allclose(learned.result_.data["mean"], points.mean(0), atol=1e-12)
+    assert learned.components_.shape == (4, 9)
+    assert learned.get_feature_names_out().tolist() == [f"multiplecauses{h}" for h in range(4)]
+
+
+def test_others_decode_the_most_probable_state(points):
+    learned = MultipleCauses("mca", 4, max_iter=5, random_state=1).fit(np.abs(points))
+    states = learned.result_.map_states(np.abs(points))
+    tops = np.where(states[:, :, None] > 0, learned.components_, 0.0).max(1)
+    np.testing.assert_array_equal(learned.inverse_transform(states), tops)
+
+
+def test_the_score_is_the_mean_evidence_and_samples_have_the_shape_of_points(points):
+    learned = MultipleCauses("nmf", 3, max_iter=5, random_state=1).fit(np.abs(points))
+    assert learned.score(np.abs(points)) == learned.score_samples(np.abs(points)).mean()
+    drawn, states = learned.sample(7)
+    assert drawn.shape == (7, 9)
+    assert states.shape == (7, 3)
+
+
+def test_it_stands_in_pipelines_and_searches_for_the_number_of_causes(points):
+    steps = make_pipeline(StandardScaler(), MultipleCauses(max_iter=10, random_state=1))
+    search = GridSearchCV(clone(steps), {"multiplecauses__n_components": [1, 4]}, cv=2).fit(points)
+    assert search.best_params_ == {"multiplecauses__n_components": 4}
+    assert search.best_estimator_.transform(points).shape == (400, 4)
+
+
+def test_a_mistake_in_its_parameters_is_a_value_error(points):
+    with pytest.raises(ValueError, match=r"model\.name: expected .* did you mean linca"):
+        MultipleCauses("linka").fit(points)
