@@ -56,7 +56,7 @@ def run_schemes(
     if (found := run_each(ranks, options, variants, place, seeds, look)) is None:
         return None
     curves = {name: one.curve for name, one in found.items()}
-    ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(compared(curves))))
+    ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(compared(curves, "log likelihood"))))
     return found
 
 
