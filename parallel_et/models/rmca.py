@@ -49,7 +49,7 @@ class RMCA(MaximalModel):
 
     @classmethod
     def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
-        return {"total": max(1.0, float(np.mean(arrays["W"].sum(0))))}
+        return {"total": float(np.mean(arrays["W"].sum(0))) or 1.0}
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         ready = super().prepare(params, knobs)

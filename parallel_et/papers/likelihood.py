@@ -17,7 +17,7 @@ from parallel_et.runs.job import Job, read_job
 from parallel_et.runs.setup import model_of
 from parallel_et.runs.training import History, begin
 
-CURVE = 100
+CURVE = 500
 """Values of a curve at least, if there are so many iterations."""
 
 
