@@ -21,8 +21,8 @@ from parallel_et.models.parts.priors import PI, Ordered
 
 SHARPEST = 21.0
 """Sharpness of the occlusion in the M-step from T = 1.05 on (OCA sec. 4.1)."""
-STEEPEST = 50.0
-"""Largest sharpness that a job may have."""
+HARD = 50.0
+"""From this sharpness on only the cause that is shown has a share in a pixel."""
 
 
 class OCAOptions(ModelOptions):
@@ -92,7 +92,8 @@ class OCA(Model):
         "rho": Knob(
             lambda temperature: min(SHARPEST, temperature / (temperature - 1)) if temperature > 1 else SHARPEST,
             least=1.0,
-            does=f"sharpness of the occlusion in the M-step; by default T / (T - 1), but {SHARPEST:g} at most",
+            does=f"sharpness of the occlusion in the M-step; by default T / (T - 1), but {SHARPEST:g} at most; from "
+            f"{HARD:g} on it is a hard one",
         ),
         "alpha": Knob(
             lambda temperature: 0.5,
@@ -153,10 +154,10 @@ class OCA(Model):
         variance, odds = float(params["sigma"]) ** 2, self.prior.odds(params)
         pictures = pad_rows(self.pictures(params).T)
         masks, rho = self._wide(params["W"].T), knobs.model["rho"]
-        heights, hard, most = np.abs(masks), knobs.undisturbed, max(1, knobs.most)
+        heights, hard, most = np.abs(masks), knobs.undisturbed or rho >= HARD, max(1, knobs.most)
         powers = heights if hard else self._wide(powers_of(np.abs(params["W"].T), rho), 1.0)
         size, place = np.arange(most + 1)[:, None], np.arange(most)
-        kappa = (1 + np.minimum(place / np.maximum(1, size - 1), 1.0)) ** rho
+        kappa = (1 + np.minimum(place / np.maximum(1, size - 1), 1.0)) ** min(rho, HARD)
         return Ready(
             masks,
             heights,

@@ -42,7 +42,7 @@ def run_sets(ranks: Ranks, options: TrialsOptions, size: int, place: Path, seeds
         if run_trials(ranks, replace(options, set=told, count=count, output=str(path))) == STOPPED:
             return None
         trials += ranks.from_root(partial(read_trials, path))[1]
-    return Sets(trials, best_of(trials, "sigma", size))
+    return Sets(trials, best_of(trials, "sigma", min(size, len(trials))))
 
 
 class Scenes(NamedTuple):

@@ -1,7 +1,6 @@
 """The same problem by several schemes: how often each finds all causes, and the likelihood on its way (TH fig. 2.2)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +8,7 @@ import numpy as np
 
 from parallel_et.control.listening import STOPPED
 from parallel_et.io.whole import write_whole
-from parallel_et.papers.variants import slug, without_picture
+from parallel_et.papers.variants import run_each, without_picture
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.report.picture import png
 from parallel_et.report.plots import compared
@@ -17,10 +16,10 @@ from parallel_et.report.quality import at
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.inference import Inference, exact_for
 from parallel_et.runs.reading import read_together
-from parallel_et.runs.repeat import TrialsOptions, run_trials
+from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
-from parallel_et.runs.trials import Trial, read_trials
+from parallel_et.runs.trials import Trial
 
 
 class Trials(NamedTuple):
@@ -47,18 +46,17 @@ def run_schemes(
     ranks: Ranks, options: TrialsOptions, variants: Mapping[str, Sequence[str]], place: Path, seeds: range
 ) -> dict[str, Trials] | None:
     """Run the trials of every variant of a job, settings by name, and draw their likelihoods; None if stopped."""
-    found: dict[str, Trials] = {}
-    for name, settings in variants.items():
-        path, told = place.with_name(f"{place.name}-{slug(name)}"), [*options.set, *settings]
-        if run_trials(ranks, replace(options, set=told, output=f"{path}.h5")) == STOPPED:
-            return None
+
+    def look(path: Path, told: list[str], trials: list[Trial]) -> Trials | None:
         run = TrainOptions(options.job, [*told, "run.snapshots=1"], str(path), max_time=options.max_time, quiet=True)
         if train_job(ranks, run, without_picture) == STOPPED:
             return None
-        trials = ranks.from_root(lambda path=path: read_trials(Path(f"{path}.h5"))[1])  # type: ignore[misc]
-        found[name] = Trials([trial for trial in trials if trial.seed in seeds], likelihoods(ranks, path))
+        return Trials(trials, likelihoods(ranks, path))
+
+    if (found := run_each(ranks, options, variants, place, seeds, look)) is None:
+        return None
     curves = {name: one.curve for name, one in found.items()}
-    ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(compared(curves))))
+    ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(compared(curves, "log likelihood"))))
     return found
 
 

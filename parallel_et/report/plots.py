@@ -56,8 +56,8 @@ def curves(history: Mapping[str, np.ndarray], params: Sequence[str]) -> Figure:
     return figure
 
 
-def compared(energies: Mapping[str, np.ndarray]) -> Figure:
-    """The free energy of several runs over the iterations, by name."""
+def compared(energies: Mapping[str, np.ndarray], what: str = "free energy") -> Figure:
+    """The free energy, or what else, of several runs over the iterations, by name."""
     figure = figure_of(8.0, 4.2)
     axis = figure.subplots()
     for number, (name, values) in enumerate(energies.items()):
@@ -68,7 +68,7 @@ def compared(energies: Mapping[str, np.ndarray]) -> Figure:
     room = 0.05 * (np.ptp(np.concatenate([ends, early])) or 1.0)
     axis.set_ylim(early.min() - room, ends.max() + room)  # the first iterations would make all else flat
     axis.set_xlabel("iteration", fontsize=8)
-    axis.set_ylabel("free energy a point", fontsize=8)
+    axis.set_ylabel(f"{what} a point", fontsize=8)
     axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
     plain(axis)
     figure.tight_layout()

@@ -11,8 +11,8 @@ SMALL = 64
 """Triangles up to this size are inverted."""
 RIDGE, STEPS = 1e-9, 4
 """What is added to the diagonal of singular systems that are large, as a share of the points, and steps to undo it."""
-PIECES, NARROW = 12, 64
-"""In about so many pieces a work is dealt out, whose width is a multiple of so much."""
+NARROW = 64
+"""The pieces in which a work is dealt out have widths that are multiples of this."""
 
 
 def solve_fields(
@@ -69,8 +69,7 @@ def solve_positive(A: np.ndarray, B: np.ndarray, least: float, deal: Deal | None
         forward(L, X)
         backward(L, X)
         return X
-    (n, m), width = B.shape, NARROW * max(1, round(B.shape[1] / (PIECES * NARROW)))
-    parts = [slice(start, min(start + width, m)) for start in range(0, m, width)]
+    (n, m), parts = B.shape, pieces_of(B.shape[1], 6)
 
     def solve(piece: int, room: np.ndarray) -> None:
         X = room.reshape(n, -1)
@@ -85,10 +84,16 @@ def solve_positive(A: np.ndarray, B: np.ndarray, least: float, deal: Deal | None
     return X
 
 
+def pieces_of(size: int, count: int) -> list[slice]:
+    """About so many pieces of a size, all but the last a multiple of ``NARROW``: the more, the slower are products."""
+    width = NARROW * max(1, round(size / (count * NARROW)))
+    return [slice(start, min(start + width, size)) for start in range(0, size, width)]
+
+
 def dealt_gram(WT: np.ndarray, deal: Deal) -> np.ndarray:
     """W^T W (H, H) of fields as rows (H, width): rows below the diagonal, shared out in pieces."""
     H = len(WT)
-    parts = [slice(start, min(start + NARROW, H)) for start in range(0, H, NARROW)]
+    parts = pieces_of(H, 12)
 
     def multiply(piece: int, room: np.ndarray) -> None:
         rows = parts[piece]
