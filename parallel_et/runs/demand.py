@@ -78,6 +78,7 @@ def demand(
     scratch = block * (states + 2 * H + model.width)
     sums = 2 * count_statistics(model)  # two words each
     prepared = 2 * fields + H * H
+    together = ROOT_ARRAYS * fields if model.dealt else 0  # all ranks do the M-step
     kept = sum(values.nbytes for values in scheme.keep(1).values())
     data = most * row if memory is None else min(most * row, in_bytes(memory))
     return Demand(
@@ -85,7 +86,7 @@ def demand(
         points=most,
         states=most * states,
         data=data,
-        work=8 * (threads * (scratch + sums) + prepared) + (POINT + (2 + renewed) * kept) * most + holds,
+        work=8 * (threads * (scratch + sums) + prepared + together) + (POINT + (2 + renewed) * kept) * most + holds,
         posteriors=data // 5 + ROOM,
-        root=8 * ((ROOT_ARRAYS + snapshots) * fields + (3 if averaged else 1) * sums),
+        root=8 * ((ROOT_ARRAYS + snapshots) * fields - together + (3 if averaged else 1) * sums),
     )

@@ -10,6 +10,7 @@ from parallel_et.core.options import SchemeOptions
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.schema import MOST
 from parallel_et.core.states import Latents
+from parallel_et.kernels import gibbs  # noqa: F401  linear models sample by it
 from parallel_et.schemes.et import chosen
 
 MOST_SAMPLES = 1 << 24

@@ -11,7 +11,7 @@ from parallel_et.core.contract import Block, Knobs, Model, Params, Sum, Summary,
 from parallel_et.core.gibbs import Chains, Sweeps, distinct
 from parallel_et.core.posterior import Listed, Posterior, SampledMoments, Sparse, TabledMoments, best_of
 from parallel_et.core.states import Table, binary
-from parallel_et.kernels import gibbs, linear, select
+from parallel_et.kernels import linear, select
 from parallel_et.kernels.rows import LANES
 from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of
 from parallel_et.models.parts.noises import SIGMA, Gauss
@@ -147,6 +147,8 @@ class LinearModel(Model):
         return self.observe(ready, block, False)
 
     def sample(self, ready: Ready, seen: Seen, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
+        from parallel_et.kernels import gibbs  # the scheme imports it first: only jobs that sample load it
+
         n, C = candidates.shape
         burn = 0 if sweeps.joint else sweeps.burn
         kept, groups = sweeps.length - burn, -(-sweeps.chains // LANES)
