@@ -78,14 +78,15 @@ def test_the_tutorial_leads_from_images_to_a_report(followed):
 @pytest.mark.parametrize("page", ["tutorial", "files", "library"])
 def test_code_of_the_documents_runs(page, followed, monkeypatch, capsys):
     monkeypatch.chdir(followed)
+    names = {}
     for source in blocks(f"docs/{page}.md", "python"):
-        exec(compile(source, page, "exec"), {})
+        exec(compile(source, page, "exec"), names)
     assert capsys.readouterr().out
 
 
 def test_the_example_of_the_library_ends_in_the_truth(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (source,) = blocks("docs/library.md", "python")
+    source, *_ = blocks("docs/library.md", "python")
     exec(compile(source, "library", "exec"), {})
     shape, sigma = re.match(r"(\(.*\)) (\S+)", capsys.readouterr().out).groups()
     assert shape == "(16, 4)"

@@ -16,7 +16,7 @@ from parallel_et.kernels.rows import pad_rows
 from parallel_et.parallel.sums import ExactSum
 
 FAR = "parameters and data may be of too different magnitude, or a model's own log joint be no number"
-ROOM = 1 << 23
+ROOM = 4 << 20
 """Bytes that a rank may always spend on posteriors, besides a fifth of its data."""
 
 

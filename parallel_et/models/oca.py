@@ -15,7 +15,8 @@ from parallel_et.core.states import Latents, Table, best
 from parallel_et.errors import UserError
 from parallel_et.kernels import occlusion
 from parallel_et.kernels.rows import aligned, pad_rows, padded
-from parallel_et.models.parts.fields import all_products, block_norms, weighted, with_none
+from parallel_et.models.parts.fields import all_products, block_norms, with_none
+from parallel_et.models.parts.listed import weighted
 from parallel_et.models.parts.noises import SIGMA, Gauss
 from parallel_et.models.parts.priors import PI, Ordered
 

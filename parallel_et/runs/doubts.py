@@ -15,6 +15,8 @@ from parallel_et.runs.inference import Inference
 
 SOME = 2000
 """Points that are looked at, of the data and of the model."""
+PIECE = 256
+"""Of which so many at a time."""
 ALIKE = 0.95
 """Cosine from which on two fields are one."""
 TOGETHER = 0.2
@@ -80,7 +82,10 @@ def skewed(problem: Problem, root: Ranks, params: Params, points: np.ndarray) ->
     inference = Inference(problem.model, problem.scheme, params, ["reconstruction"])
 
     def most(Y: np.ndarray) -> float:
-        rest = Y - inference.block(np.ascontiguousarray(Y, np.float64))["reconstruction"]
+        rest = np.empty(Y.shape)
+        for start in range(0, len(Y), PIECE):
+            some = slice(start, start + PIECE)
+            rest[some] = Y[some] - inference.block(np.asarray(Y[some], np.float64), start)["reconstruction"]
         return float(skewed_directions(rest, rng, root)[1].max(initial=0.0))
 
     if (here := most(points)) > MORE * max(by_chance(len(points)), most(drawn)):

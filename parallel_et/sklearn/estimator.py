@@ -13,6 +13,8 @@ from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.library import fit
 
 KINDS = (np.float64, np.float32)
+COUNTS = ("mca3", "pmm", "rmca")
+"""Models of counts whatever their options are."""
 FEW, ACTIVE = 8, 3
 """Where nothing is said of inference: causes up to which all states are considered; of more so many are candidates, and
 so many of these active at most."""
@@ -141,7 +143,7 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def _counts(self) -> bool:
         """Whether points are counts, or the like."""
-        return self.model == "pmm" or (self.options or {}).get("noise") == "poisson"
+        return self.model in COUNTS or (self.options or {}).get("noise") == "poisson"
 
     @property
     def _n_features_out(self) -> int:

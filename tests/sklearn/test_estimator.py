@@ -12,13 +12,17 @@ from sklearn.utils.estimator_checks import check_estimator
 from parallel_et.models import MODELS
 from parallel_et.sklearn import MultipleCauses
 
-OPTIONS = {"noisyor": {"binarize": 0.0}}
+OPTIONS = {
+    "noisyor": {"binarize": 0.0},
+    "oca": {"options": {"channels": 1}},
+    "rmca": {"options": {"total": 3.0}},
+}
 MORE = [("mca", {"noise": "poisson"}), ("gmm", {"covariance": "full"})]
 
 
 @pytest.mark.parametrize("model, options", [(name, None) for name in MODELS.names() if name != "bsc"] + MORE)
 def test_scikit_learn_finds_nothing_wrong(model, options):
-    estimator = MultipleCauses(model, 3, options=options, max_iter=3, **OPTIONS.get(model, {}))
+    estimator = MultipleCauses(model, 3, max_iter=3, **({"options": options} if options else OPTIONS.get(model, {})))
     checks = check_estimator(estimator, on_skip=None)
     assert [check["check_name"] for check in checks if check["status"] != "passed"] == ["check_array_api_input"]
 

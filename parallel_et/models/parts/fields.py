@@ -3,9 +3,8 @@
 import numpy as np
 
 from parallel_et.core.contract import Param, Params
-from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import binary
-from parallel_et.kernels import select, truncated
+from parallel_et.kernels import select
 from parallel_et.kernels.rows import aligned, pad_rows
 
 W = Param("DH", "generative fields, one for each cause")
@@ -43,13 +42,3 @@ def block_norms(Y: np.ndarray) -> np.ndarray:
     norms = np.empty(len(Y))
     select.square_norms(Y, norms)
     return norms
-
-
-def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
-    """The states of a block and their weights, as the kernels take them."""
-    if isinstance(posterior, Listed):
-        start, state, weight = posterior.q
-        none = Sparse(np.zeros(len(start), np.int64), np.empty(0, np.int32), np.empty(0))
-        each = np.arange(len(state), dtype=np.int32)
-        return *truncated.over_candidates(posterior.states, start, state, H), start, each, weight, *none
-    return posterior.candidates, posterior.table.members, *posterior.q, *posterior.alone

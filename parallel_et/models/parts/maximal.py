@@ -15,7 +15,8 @@ from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
 from parallel_et.kernels import counts, maximal, shares, truncated
 from parallel_et.kernels.rows import LANES, aligned
-from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, weighted, with_none
+from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
+from parallel_et.models.parts.listed import weighted
 from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
 from parallel_et.models.parts.starts import sure_start
