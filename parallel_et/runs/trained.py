@@ -88,7 +88,8 @@ class Trained(Result):
             source = self._seen(Y)
         model, scheme, block = size_up(self.job, source)
         ranks.load_kernels()
-        inference = Inference(model, scheme, self.params, [what], self.data.get("mean"))
+        params = {name: np.array(value, order="F") for name, value in self.params.items()}  # kernels take no others
+        inference = Inference(model, scheme, params, [what], self.data.get("mean"))
         shape, kind = inference.tables(source.points)[what]
         found, shard = np.empty(shape, kind), Shard.of(source.points, block, ranks.rank, ranks.size)
         with ranks.together(), threadpool_limits(1):
