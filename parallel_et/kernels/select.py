@@ -233,10 +233,16 @@ def along(cosines, slack, norms, Y, WT, scale, candidates):
 def products(Y, WT, candidates, out):
     """out[n, i] = y_n . W_h of the candidates h = candidates[n, i].
 
-    Y (n, D), WT (H, D), candidates (n, H'), out (n, H'). Costs D H' operations a point: strip by strip of the
-    dimensions, so that the points stay in the cache, and cause by cause, so that the fields come into it once.
+    Y (n, D), WT (H, D), candidates (n, H'), out (n, H'). Costs D H' operations a point. Where there are many
+    dimensions: strip by strip, so that the points stay in the cache, and cause by cause, so that the fields come into
+    it once.
     """
     (N, D), C, H = Y.shape, candidates.shape[1], WT.shape[0]
+    if D <= WIDE:
+        for n in range(N):
+            for i in range(C):
+                out[n, i] = product(Y, n * D, WT, candidates[n, i] * D, D)
+        return
     starts, points, places = np.zeros(H + 2, np.int64), np.empty(N * C, np.int64), np.empty(N * C, np.int64)
     flat = out.reshape(-1)
     for n in range(N):
