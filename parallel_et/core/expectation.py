@@ -16,8 +16,8 @@ from parallel_et.kernels.rows import pad_rows
 from parallel_et.parallel.sums import ExactSum
 
 FAR = "parameters and data may be of too different magnitude, or a model's own log joint be no number"
-ROOM = 4 << 20
-"""Bytes that a rank may always spend on posteriors, besides a fifth of its data."""
+ROOM, SHARE = 4 << 20, 6
+"""Bytes that a rank may always spend on posteriors, besides a sixth of its data."""
 
 
 class Expectation:
@@ -42,7 +42,7 @@ class Expectation:
         ]
         self._kept: dict[int, Kept] = {}
         self._remembered: dict[int, Posterior] = {}
-        self._again, self._room = again, problem.rows.nbytes // 5 + ROOM
+        self._again, self._room = again, problem.rows.nbytes // SHARE + ROOM
         self._lock = Lock()
 
     def visit(self, work: Callable[[slice, Block, Posterior], None] = lambda *_: None) -> None:

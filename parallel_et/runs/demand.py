@@ -5,7 +5,7 @@ from math import prod
 
 from parallel_et.control.process import readable
 from parallel_et.core.contract import Model, Scheme
-from parallel_et.core.expectation import ROOM
+from parallel_et.core.expectation import ROOM, SHARE
 from parallel_et.core.schema import in_bytes
 
 INTERPRETER = 250_000_000
@@ -87,6 +87,6 @@ def demand(
         states=most * states,
         data=data,
         work=8 * (threads * (scratch + sums) + prepared + together) + (POINT + (2 + renewed) * kept) * most + holds,
-        posteriors=data // 5 + ROOM,
+        posteriors=data // SHARE + ROOM,
         root=8 * ((ROOT_ARRAYS + snapshots) * fields - together + (3 if averaged else 1) * sums),
     )

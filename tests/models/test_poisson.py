@@ -6,6 +6,7 @@ from problems import job_table, problem_of
 
 from parallel_et import fit
 from parallel_et.errors import UserError
+from parallel_et.models.parts.noises import Poisson
 
 EXACT = {"scheme": "exact"}
 
@@ -40,3 +41,10 @@ def test_bars_without_noise_and_points_of_zeros_are_taken_as_they_are(name):
     assert np.isfinite(result.history["free_energy"]).all()
     found = result.params["W"].T
     np.testing.assert_allclose(found[np.argsort(found.argmax(1) // 2)], fields, atol=1e-6)
+
+
+def test_counts_are_drawn_around_means_of_any_size():
+    mean = np.array([0.0, 3.0, 1e15, 1e40, 1e90])
+    drawn = Poisson().draw({}, np.random.default_rng(1), mean)
+    np.testing.assert_array_equal(drawn[:3], np.random.default_rng(1).poisson(np.minimum(mean, 2.0**53))[:3])
+    assert (np.abs(drawn - mean) <= 6 * np.sqrt(mean) + 1e-15 * mean).all()

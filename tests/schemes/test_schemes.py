@@ -34,7 +34,7 @@ def test_what_does_not_fit_in_memory_is_computed_again_to_the_same_bits(name, mo
     problem, _ = problem_of(job_table({"name": name, "causes": 6}, {"candidates": 4, "gamma": 2}), Y)
     knobs = Knobs(0, 2.0, 1.0, 300, {}, {"rho": 2.0}, 2)
     whole, _ = iterate(problem, Ranks(), params, knobs)
-    monkeypatch.setattr(expectation, "ROOM", -Y.nbytes // 5 + 9000)
+    monkeypatch.setattr(expectation, "ROOM", -Y.nbytes // expectation.SHARE + 9000)
     part, _ = iterate(problem, Ranks(), params, knobs)
     assert all(whole[key].tobytes() == part[key].tobytes() for key in ("W", "sigma", "pi"))
 

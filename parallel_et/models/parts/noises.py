@@ -34,6 +34,10 @@ class Gauss:
         return np.array(max(sigma, sigma_floor(summary)))
 
 
+MANY = 2.0**53
+"""A mean of so many counts that their distribution is Gaussian to more digits than a double has."""
+
+
 class Poisson:
     """Counts of the mean's size; values between the whole numbers are taken as they are."""
 
@@ -42,8 +46,12 @@ class Poisson:
         return (xlogy(Y, mean) - mean - gammaln(Y + 1)).sum(-1)
 
     def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
-        """Counts."""
-        return rng.poisson(mean).astype(np.float64)
+        """Counts; around means beyond ``MANY``, which numpy draws none of, by their Gaussian."""
+        drawn = rng.poisson(np.minimum(mean, MANY)).astype(np.float64)
+        many = mean > MANY
+        if many.any():
+            drawn[many] = np.rint(mean[many] + np.sqrt(mean[many]) * rng.standard_normal(int(many.sum())))
+        return drawn
 
     def check(self, summary: Summary) -> None:
         """Refuse data that no counts, nor values between them, can be."""
