@@ -223,7 +223,7 @@ def below_zero(study: Study) -> str:
 
 def provenance(study: Study) -> dict[str, object]:
     """Where the run was made, of what and when."""
-    inner = ("job", "calm", "cooled", "points digest")
+    inner = ("job", "calm", "cooled", "best", "points digest")
     about = {key: value for key, value in study.result.about.items() if key not in inner}
     about["seconds checkpoints"] = f"{about['seconds checkpoints']:.3g}"
     first = ("name", "start", "end", "restarts", "host", "ranks", "mpi", "commit", "data fingerprint")

@@ -134,14 +134,14 @@ def read_job(
 ) -> Job:
     """The job of a file or of nested tables, with ``section.key=value`` settings.
 
-    ``instead`` of its [data] another, which keeps of it only whether it is centred.
+    ``instead`` of its [data] another, which keeps of it only whether it is centred, and what is held out.
     """
     table, name, where = (dict(job), "job", "job") if isinstance(job, Mapping) else _load(job)
     for setting in settings:
         _set(table, setting)
     if instead is not None:
         data = table.get("data", {})
-        kept = {"centre": data["centre"]} if isinstance(data, Mapping) and "centre" in data else {}
+        kept = {key: data[key] for key in ("centre", "holdout") if isinstance(data, Mapping) and key in data}
         table = {**table, "data": {**instead, **kept}}
     return check_job(table, name, where)
 
@@ -226,6 +226,9 @@ def check_job(
     if parts.get("data") is not None:
         for key, expected, found in parts["data"].mistakes():
             wrong(f"data.{key}", expected, found)
+        stop = getattr(parts.get("anneal"), "stop", None)
+        if stop is not None and stop.holdout and parts["data"].holdout is None:
+            wrong("anneal.stop.holdout", "data.holdout as well", None)
     if scheme is not None and "inference" in parts:
         _fit_together(model, scheme, parts, tables["model"].get("causes"), wrong)
     if lines:

@@ -17,7 +17,7 @@ from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks, split
 from parallel_et.runs.job import Job, differing_keys, read_job
 from parallel_et.runs.recovery import causes_of, recovery
-from parallel_et.runs.setup import check_memory, demand_of, model_of, open_together, size_up
+from parallel_et.runs.setup import check_memory, demand_of, model_of, open_together
 from parallel_et.runs.training import begin
 from parallel_et.runs.trials import Trial, Trials
 
@@ -59,7 +59,7 @@ def run_trials(ranks: Ranks, options: TrialsOptions) -> int:
     series = Series(ranks, options, job, source, ranks.from_root(source.state))
     trials, report, seeds = series.trials, series.report, series.seeds
     group = series.group_for(options.count)
-    check_memory(demand_of(job, source, size_up(job, source), group.size), group, ranks)
+    check_memory(demand_of(job, source, group.size), group, ranks)
     ranks.from_root(series.check_best)
     ranks.from_root(trials.hold)
     try:
