@@ -22,6 +22,8 @@ from parallel_et.runs.job import Job
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together, set_up
 
+LONGEST = 1 << 14
+"""Characters that are kept of a job as it was written: an attribute has room for some 64 KiB."""
 PACKAGES = ("parallel_et", "numpy", "scipy", "numba", "mpi4py", "h5py")
 
 
@@ -111,6 +113,7 @@ class Training:
         self.history = History(job.run.snapshots)
         self.about: dict[str, Any] = {
             "job": job.toml(),
+            **({"job as written": job.written[:LONGEST]} if job.written else {}),
             "name": job.name,
             "seed": job.run.seed,
             "data fingerprint": fingerprint,
