@@ -73,7 +73,7 @@ def curves(histories: Mapping[str, Mapping[str, np.ndarray]], params: Sequence[s
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     lines, labels = grid.flat[0].get_legend_handles_labels()
     if len(lines) > 1:
-        figure.legend(lines, labels, fontsize=8, frameon=False, loc="upper center", ncols=4)
+        figure.legend(lines, labels, fontsize=8, frameon=False, loc="upper left", ncols=4)
     figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 * (len(lines) > 1) / (2.5 * rows)))
     return figure
 
