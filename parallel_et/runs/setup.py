@@ -142,29 +142,45 @@ def problem_of(job: Job, whole: Source, ranks: Ranks) -> tuple[Problem, np.ndarr
             raise UserError(f"anneal.renew: expected {expected}, found {job.model.name}")
     check_memory(demand_of(job, whole, ranks.size), ranks)
     batches = Batches(source.points, size, batch, job.run.seed)
-    room, kept_out, digest = job.data.memory, None, np.zeros(1, np.uint64)
-    if held is not None:  # in memory if that leaves half of the room for the others
-        aside = Shard.of(held.points, size, ranks.rank, ranks.size)
-        half = None if room is None else in_bytes(room) // 2
-        rows, found, summary, _ = open_rows(job, held, aside, ranks, half)
-        model.check(summary)
-        digest += found.digest
-        room = None if room is None else max(1, in_bytes(room) - rows.nbytes)
-        kept_out = Holdout(aside, rows, max(batches.count, scheme.rounds))
-    shard, mean, ordered = Shard.of(source.points, size, ranks.rank, ranks.size), None, batches.count == 1
-    rows, found, summary, columns = open_rows(job, source, shard, ranks, room, ordered)
-    if job.data.centre:
-        del rows  # room for the others
-        mean = columns.mean
-        rows, _, summary, _ = open_rows(job, Centred(source, mean), shard, ranks, room, ordered)
-        if held is not None and kept_out is not None:
-            with ranks.together():
-                kept_out = kept_out._replace(rows=rows_of(Centred(held, mean), aside, half, job.run.threads))
-    model.check(summary)
+    shard = Shard.of(source.points, size, ranks.rank, ranks.size)
+    others = Shard.of(0 if held is None else held.points, size, ranks.rank, ranks.size)
+    room, aside = job.data.memory, None
+    if room is not None:  # rows that are held out stay in memory if that leaves half of the room for the others
+        aside = in_bytes(room) // 2
+        room = in_bytes(room) - min(aside, len(others) * new_table(1, whole.dims, whole.dtype).nbytes)
+    rows, summary, mean, digest = open_seen(job, model, source, shard, ranks, room, None, batches.count == 1)
+    holdout = None
+    if held is not None:
+        held_rows, _, _, more = open_seen(job, model, held, others, ranks, aside, mean)
+        holdout, digest = Holdout(others, held_rows, max(batches.count, scheme.rounds)), digest + more
     plan = Plan(job.anneal, model, scheme.most, batches)
     team, kept = Team(job.run.threads), scheme.keep(len(shard))
-    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept, mean, kept_out)
-    return problem, digest + found.digest
+    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept, mean, holdout)
+    return problem, digest
+
+
+def open_seen(
+    job: Job,
+    model: Model,
+    source: Source,
+    shard: Shard,
+    ranks: Ranks,
+    memory: str | float | None,
+    mean: np.ndarray | None = None,
+    ordered: bool = True,
+) -> tuple[Rows, Summary, np.ndarray | None, np.ndarray]:
+    """The rows of this rank as the model sees them, if it can learn from such; all ranks call this together.
+
+    And what all are like, the mean that was subtracted, if the job says so (that of the rows unless one is given), and
+    the digest of this rank's rows as they were before.
+    """
+    rows, found, summary, columns = open_rows(job, source, shard, ranks, memory, ordered)
+    if job.data.centre:
+        del rows  # room for the others
+        mean = columns.mean if mean is None else mean
+        rows, _, summary, _ = open_rows(job, Centred(source, mean), shard, ranks, memory, ordered)
+    model.check(summary)
+    return rows, summary, mean, found.digest
 
 
 def open_rows(

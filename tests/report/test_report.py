@@ -79,7 +79,18 @@ def test_a_report_shows_all_of_a_finished_run(place):
     assert done.stdout.splitlines()[0] == "runs/demo: the parameters of result.h5, after 100 iterations"
     assert done.stdout.splitlines()[-1] == "report: runs/demo/report/report.html"
     found = pictures(place / "runs/demo/report")
-    names = {"fields", "fields-own", "snapshots", "curves", "quality", "evidence", "usage", "examples", "generated", "time"}
+    names = {
+        "fields",
+        "fields-own",
+        "snapshots",
+        "curves",
+        "quality",
+        "evidence",
+        "usage",
+        "examples",
+        "generated",
+        "time",
+    }
     assert set(found) == names
     assert all(image.std() > 0.02 for image in found.values())
     assert coloured(found["fields"])
@@ -122,7 +133,7 @@ def test_masks_and_features_are_drawn_side_by_side_and_scenes_by_their_order(tmp
     assert {"fields", "parts", "snapshots", "examples", "generated"} <= set(found)
     assert all(coloured(found[name]) for name in ("fields", "parts", "examples", "generated"))
     text = Page(tmp_path / "run/report/report.html").text
-    assert "their fields, the nearest first." in text
+    assert "their fields, the nearest first, each with its number" in text
     assert "Masks, each to its own scale, and features" in text
 
 

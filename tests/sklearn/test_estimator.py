@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 from problems import random_data, random_params
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
@@ -101,3 +102,14 @@ def test_batches_go_on_from_fit(points):
 def test_what_sees_points_again_has_no_batches(points):
     with pytest.raises(ValueError, match=r"batches: expected nothing .* found inference.scheme = tv"):
         MultipleCauses("linca", 4, inference={"scheme": "tv", "states": 5, "gamma": 4}).partial_fit(points)
+
+
+@pytest.mark.mpi
+def test_batches_give_the_same_bits_on_any_number_of_ranks(points):
+    found = []
+    for comm in (MPI.COMM_SELF, MPI.COMM_WORLD):
+        learner = MultipleCauses("linca", 4, max_iter=5, random_state=1, centre=True, comm=comm)
+        for batch in np.split(points, 4):
+            learner.partial_fit(batch)
+        found.append({name: value.tobytes() for name, value in learner.result_.params.items()})
+    assert found[0] == found[1]
