@@ -91,7 +91,8 @@ def facts(study: Study) -> dict[str, object]:
         **{name: in_words(value) for name, value in study.params.items() if value.ndim < 2},
     }
     if sample is not None:
-        found["spread of the data"] = f"{sample.spread:.4g}"
+        some = f", of {len(sample.rows)} points" if len(sample.rows) < sample.source.points else ""
+        found["spread of the data"] = f"{sample.spread:.4g}{some}"
         found["explained variance"] = f"{sheets.percent(sample.explained)}, residual {sample.residual:.4g}"
     if study.result.data:
         found["data"] = "with the mean of each dimension subtracted, here as in all pictures"
@@ -249,8 +250,8 @@ def of_points(study: Study, sample: Sample) -> Iterator[Content]:
     caption = (
         "Points with a cause, evenly spread over the data, a row each: the point; its reconstruction as the mean of "
         "the posterior; what that leaves; by its most probable (MAP) state, which may have more than gamma causes; "
-        f"their fields{', the nearest first' * study.model.latents.ordered}, each with its number and its probability. "
-        "On the left the evidence F and the root mean square of the residual."
+        f"their fields{', the nearest first' * study.model.latents.ordered}, each with its number and its probability "
+        "by the job's own gamma. On the left the evidence F and the root mean square of the residual."
     )
     caption += below_zero(study)
     alt = "Points, their reconstructions and the fields that explain them, a row for each point."
