@@ -495,6 +495,11 @@ def fields_in_words(result: Result) -> str:
     return f"{words}, F {result.history['free_energy'][-1]:.2f}"
 
 
+def of(experiment: dict[str, Any]) -> str:
+    """Whose trials they are, in a sentence."""
+    return str(experiment.get("variant", f"of {experiment['job']}"))
+
+
 def markdown(table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -> str:
     """The table of all experiments so far."""
     lines = [
@@ -508,7 +513,7 @@ def markdown(table: dict[str, Any], rows: Sequence[Row], own: dict[str, Path]) -
         ),
         "",
         table.get("legend", LEGEND).format(seed=table["seed"]),
-        *sorted({f"Those {e['variant']} have {e['seed']} and following." for e in table["experiment"] if "seed" in e}),
+        *sorted({f"Those {of(e)} have {e['seed']} and following." for e in table["experiment"] if "seed" in e}),
     ]
     for name in named_data(table):
         lines += ["", f"Data `{name}`: {described(name, own)}."]
