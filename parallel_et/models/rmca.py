@@ -29,8 +29,8 @@ class RMCAOptions(CountsOptions):
     )
     tempered: Literal["joint", "likelihood"] | None = Field(
         None,
-        description="what is taken to the power 1 / T: the joint, as in MCA eq. 36, or the likelihood alone; by default "
-        "the joint, with a rate the likelihood",
+        description="what is taken to the power 1 / T: the joint, as in MCA eq. 36, or the likelihood alone; by "
+        "default the joint, with a rate the likelihood",
     )
 
 
