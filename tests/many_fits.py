@@ -60,6 +60,16 @@ JOBS = {
         "float64",
         {"iterations": 200, "stop": {"change": 0.01, "iterations": 2}},
     ),
+    "held out": ({"name": "mca"}, ET, 403, "float32", ANNEAL),
+    "held out of batches": ({"name": "linca"}, ET, 403, "float64", {**ANNEAL, "batch": 90}),
+    "held out, kept": ({"name": "nmf"}, TV, 211, "float64", {**ANNEAL, "iterations": 4}),
+    "held out until they get no better": (
+        {"name": "nmf"},
+        ET,
+        211,
+        "float64",
+        {"iterations": 200, "stop": {"change": 0.01, "iterations": 2, "holdout": True}},
+    ),
     "a pi for each cause": ({"name": "mca", "each": ["pi"]}, ET, 211, "float64", ANNEAL),
     "points for a start": ({"name": "linca", "init": {"W": {"rows": "random"}}}, ET, 211, "float64", ANNEAL),
     "moments for a start": ({"name": "mca", "init": {"W": {"moments": "third"}}}, ET, 211, "float64", ANNEAL),
@@ -150,6 +160,7 @@ def fits(threads, comm=None, names=tuple(JOBS)):
         if kind in ("gmm", "pmm"):  # which begin and learn as they would by themselves
             table["model"] = {"causes": 7, **model}
         table["run"]["threads"] = threads
+        table["data"] |= {"holdout": 0.2, "centre": "batches" in name} if name.startswith("held out") else {}
         expectation.ROOM = -(1 << 40) if "without memory" in name else room
         linear.LARGE = 0 if "dealt" in name else large
         try:
@@ -158,8 +169,9 @@ def fits(threads, comm=None, names=tuple(JOBS)):
             expectation.ROOM, linear.LARGE = room, large
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
-        if "renewed_fields" in result.history:
-            found[f"{name}/renewed_fields"] = result.history["renewed_fields"]
+        for more in ("renewed_fields", "holdout_evidence"):
+            if more in result.history:
+                found[f"{name}/{more}"] = result.history[more]
         found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])
     return found
 

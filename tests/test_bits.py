@@ -43,6 +43,7 @@ def test_the_jobs_learn_something(on_one_rank):
     assert 3 < settled < 200
     assert 1.0 < float(on_one_rank["a scheme that learns/warmth"]) < 1.5
     assert on_one_rank["fields that begin anew/renewed_fields"].sum() > 0
+    assert 3 < len(on_one_rank["held out until they get no better/holdout_evidence"]) < 200
     for name in ("linca", "nmf", "mca", "exact"):
         energy = on_one_rank[f"{name}/free_energy"]
         assert np.isfinite(energy).all()

@@ -9,6 +9,7 @@ import numpy as np
 
 from parallel_et.core.contract import Block, Model, Params, Scheme
 from parallel_et.core.expectation import at_rest
+from parallel_et.core.holdout import posterior_of
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.states import Latents, binary, places
 from parallel_et.errors import UserError
@@ -110,10 +111,7 @@ class Inference:
     def _posterior(self, scheme: Scheme, Y: np.ndarray, rows: np.ndarray, first: int) -> tuple[Block, Posterior]:
         """The posterior of some rows of a block; UserError that names the first of them without evidence."""
         block = Block(pad_rows(Y[rows]), self.model.D, first + int(rows[0]))
-        kept = scheme.keep(len(rows))
-        for number in range(scheme.rounds):
-            step = self.step._replace(random=self.step.random._replace(iteration=number))
-            posterior, kept = scheme.infer(step, block, kept)
+        posterior = posterior_of(self.step, scheme, block)
         bad = np.flatnonzero(~np.isfinite(posterior.evidence))
         if len(bad):
             found = posterior.evidence[bad[0]]
