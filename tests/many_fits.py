@@ -24,6 +24,7 @@ ET = {"candidates": 4, "gamma": 2, "singletons": True}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
+GSC = {"name": "gsc", "learn": ["W", "sigma", "pi", "mu", "psi"]}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
 SEARCH = {"select": 3, "near": 2, "flip": 3, "toggle": 9, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
@@ -91,6 +92,9 @@ JOBS = {
     "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
     "draws": ({"file": str(HERE / "slab.py"), "causes": 4}, DRAWING, 150, "float64", ANNEAL),
+    "values": ({**GSC, "each": ["pi", "mu", "psi"]}, ET, 403, "float64", ANNEAL),
+    "kept values": (GSC, TV, 211, "float32", ANNEAL),
+    "sample of values": (GSC, {**SAMPLE, "samples": 90}, 150, "float64", ANNEAL),
     "tv": ({"name": "linca"}, TV, 403, "float64", ANNEAL),
     "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
     "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
@@ -128,7 +132,7 @@ JOBS = {
 }
 
 
-THREADED = ("ternary", "counts", "kept, without memory", "sample")
+THREADED = ("ternary", "counts", "kept, without memory", "sample", "values")
 """Jobs that seven ranks do with threads as well."""
 MANY = (
     *THREADED,
