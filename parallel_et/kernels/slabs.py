@@ -229,7 +229,7 @@ def conditional(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, roo
 
 @part
 def drawn(u, n, top, whole, mu, edges, mean, precision, mass):
-    """The value of a cause by a number u in [0, 1), 0 where it is inactive; the rest as ``conditional`` has it."""
+    """The value of a cause by a number u in [0, 1), 0 where it is inactive; the rest is as ``conditional`` has it."""
     log_odds = top + log_of(max(whole, 1e-300))
     chance = 1.0 / (1.0 + exp_of(-log_odds)) if log_odds > -700 else 0.0
     if u >= chance:
@@ -300,11 +300,11 @@ def sample(
 ):
     """Sweeps of Gibbs sampling over each point's candidates, each in turn by its exact conditional (TH eq. 3.13).
 
-    Y (n, width); WT and inverse = 1 / W (H, width), which is infinite where rows are padded; precision = 1 / sigma^2; odds, mu, psi
-    (H,); level: log joint of no cause and a point that it explains; candidates (n, C); order (sweeps, m): which of these are drawn in
-    each sweep; betas (sweeps,); key, first: of the random numbers, unless ``uniforms`` (n, chains sweeps m) has them;
-    begin (n, chains, C): values, 0 for none. After ``burn`` sweeps the values at the end of each are drawn:
-    draws (n, (sweeps - burn) chains, C) out, and joint (n,) out: the mean of log p(s, y) of these.
+    Y (n, width); WT and inverse = 1 / W (H, width), which is infinite where rows are padded; precision = 1 / sigma^2;
+    odds, mu, psi (H,); level: log joint of no cause and a point that it explains; candidates (n, C); order (sweeps, m):
+    which of these are drawn in each sweep; betas (sweeps,); key, first: of the random numbers, unless ``uniforms``
+    (n, chains sweeps m) has them; begin (n, chains, C): values, 0 for none. After ``burn`` sweeps the values at the end
+    of each are drawn: draws (n, (sweeps - burn) chains, C) out, and joint (n,) out: the mean of their log p(s, y).
     Costs what ``conditional`` does for each candidate of a sweep and chain.
     """
     N, C = candidates.shape

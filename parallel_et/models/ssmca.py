@@ -63,6 +63,8 @@ class SSMCA(Model):
 
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI, "mu": MU, "psi": PSI}
     evidence = False
+    prior: Bernoulli
+    noise: Gauss
 
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
@@ -130,7 +132,7 @@ class SSMCA(Model):
     def redraw(self, ready: Ready, seen: Block, chains: Chains, site: int, beta: float, uniforms: np.ndarray) -> Chains:
         assert chains.values is not None
         order, begin = np.full((1, 1), site, np.int32), np.where(chains.active, chains.values, 0.0)
-        drawn, _ = self._run(ready, seen, chains.candidates, order, np.full(1, beta), begin, 0, uniforms)
+        drawn, _ = self._run(ready, seen, chains.candidates, order, np.full(1, beta), begin, 0, uniforms, np.uint64(0))
         return Chains(chains.candidates, drawn != 0, drawn)
 
     def sample(self, ready: Ready, seen: Block, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Draws:
@@ -155,7 +157,7 @@ class SSMCA(Model):
         begin: np.ndarray,
         burn: int,
         uniforms: np.ndarray,
-        key: np.uint64 = np.uint64(0),
+        key: np.uint64,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draws (n, (sweeps - burn) chains, C) that begin with some, and the mean of their log joints (n,)."""
         n, chains, C = begin.shape
