@@ -29,8 +29,9 @@ from parallel_et.kernels.simd import (
 
 NATS = 40.0
 """Pieces whose density is so far below the highest are left out."""
-BUCKETS, FINE, FEW = 128, 48, 12
-"""Transition points are dealt into buckets, 16 for each doubling, before they are sorted; not if there are few."""
+FEW, SOME, BUCKETS = 12, 64, 128
+"""Transition points are dealt into buckets before they are sorted, 16 for each of eight doublings; of ``SOME`` or less
+four for each, of a few not at all."""
 NEVER = -1e300
 SQRT_TWO_PI = sqrt(2 * np.pi)
 HALVES, ENOUGH = 60, 1e-6
@@ -110,14 +111,15 @@ def in_order(points, bits, largest, found, n, order, bucket, start):
     """
     if n > FEW:
         points[len(points) - 1] = largest
-        first = (bits[len(points) - 1] >> FINE) - (BUCKETS - 1)
-        for k in range(BUCKETS + 1):
+        last, fine = (BUCKETS // 4 - 1, 50) if n <= SOME else (BUCKETS - 1, 48)
+        first = (bits[len(points) - 1] >> fine) - last
+        for k in range(last + 2):
             start[k] = 0
         for i in range(n):
-            k = min(max((bits[found[i]] >> FINE) - first, 0), BUCKETS - 1)
+            k = min(max((bits[found[i]] >> fine) - first, 0), last)
             bucket[i] = k
             start[k + 1] += 1
-        for k in range(BUCKETS):
+        for k in range(last + 1):
             start[k + 1] += start[k]
         for i in range(n):
             k = bucket[i]
@@ -137,17 +139,17 @@ def in_order(points, bits, largest, found, n, order, bucket, start):
 
 
 @part
-def conditional(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, room, ints):
+def pieces_of(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, room, ints):
     """The slab of one cause, given the maximum of all others: a Gaussian in pieces, between the transition points.
 
     With t = s - mu its log density, less that of the spike, is odds - log(2 pi psi) / 2 - t^2 / (2 psi) and, for all
     dimensions whose transition point (TH eq. 3.15) is below s, scale ((y - rest)^2 - (y - W s)^2). Y from ``at`` on is
     the point, W and inverse = 1 / W from ``field`` on the field, rest (D,) the maximum of all others and zero; probe:
     any value, the more probable the better. Returns how many pieces there are but one, the log of the highest density
-    and the mass in units of it; room has for each piece: its left edge, A, B, C, mean, precision, mass.
-    Costs a sort of the points, some thirty operations a piece, and a hundred where it matters.
+    and how far from mu any are looked at; room has for each piece: its left edge, A, then the coefficients of t and 1,
+    mean, precision, and the log of its highest density. Costs a sort of the points and some thirty operations a piece.
     """
-    edges, A, B, C, mean, precision, mass, points, peak, a, b, c = room
+    edges, A, B, C, mean, precision, _, points, peak, a, b, c = room
     found, order, bucket, start, bits = ints
     V, width = LANES, len(rest)
     zero, one, half = fill(0.0), fill(1.0), fill(0.5)
@@ -202,7 +204,17 @@ def conditional(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, roo
         store(mean, k, place)
         store(peak, k, log_peak)
         tops = maximum(tops, log_peak)
-    top, sums = highest(tops), zero
+    return n, highest(tops), reach
+
+
+@part
+def masses(n, top, room):
+    """The integrals of the densities of all pieces, in units of the highest density; returns their sum.
+
+    Costs some hundred operations a piece, of those that matter.
+    """
+    edges, _, B, C, mean, precision, mass, _, peak, _, _, _ = room
+    V, zero, one, half, sums = LANES, fill(0.0), fill(1.0), fill(0.5), fill(0.0)
     height, straight = fill(top), fill(SQRT_TWO_PI)
     for k in range(0, n + 1, V):
         log_peak = load(peak, k)
@@ -224,12 +236,16 @@ def conditional(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, roo
         area = maximum(area / width_of, zero)
         store(mass, k, area)
         sums = sums + area
-    return n, top, total(sums)
+    return total(sums)
 
 
 @part
-def drawn(u, n, top, whole, mu, edges, mean, precision, mass):
-    """The value of a cause by a number u in [0, 1), 0 where it is inactive; the rest is as ``conditional`` has it."""
+def drawn(u, n, top, reach, mu, room):
+    """The value of a cause by a number u in [0, 1), 0 where it is inactive; the rest is as ``pieces_of`` has it."""
+    edges, _, _, _, mean, precision, mass, _, _, _, _, _ = room
+    if top + log_of(2.0 * reach) < log_of(max(u, 1e-300)):  # the chance is less than the odds, and these than that
+        return 0.0
+    whole = masses(n, top, room)
     log_odds = top + log_of(max(whole, 1e-300))
     chance = 1.0 / (1.0 + exp_of(-log_odds)) if log_odds > -700 else 0.0
     if u >= chance:
@@ -252,7 +268,7 @@ def drawn(u, n, top, whole, mu, edges, mean, precision, mass):
 
 @part
 def rooms(width):
-    """Where ``conditional`` works: arrays of doubles, and of integers."""
+    """Where ``pieces_of`` works: arrays of doubles, and of integers."""
     size = width + 2 * LANES
     points = scratch(size)
     doubles = (
@@ -305,12 +321,11 @@ def sample(
     which of these are drawn in each sweep; betas (sweeps,); key, first: of the random numbers, unless ``uniforms``
     (n, chains sweeps m) has them; begin (n, chains, C): values, 0 for none. After ``burn`` sweeps the values at the end
     of each are drawn: draws (n, (sweeps - burn) chains, C) out, and joint (n,) out: the mean of their log p(s, y).
-    Costs what ``conditional`` does for each candidate of a sweep and chain.
+    Costs what ``pieces_of`` does for each candidate of a sweep and chain.
     """
     N, C = candidates.shape
     sweeps, chains, width, V = order.shape[0], begin.shape[1], Y.shape[1], LANES
     room, ints = rooms(width)
-    edges, mean, tau, mass = room[0], room[4], room[5], room[6]
     rest, s = scratch(width), np.empty(C)
     zero = fill(0.0)
     one, other = key & WORD, key >> HALF
@@ -339,11 +354,11 @@ def sample(
                     number += 1
                     probe = s[j] if s[j] != 0 else mu[h]
                     scale = 0.5 * precision * betas[t]
-                    pieces, top, whole = conditional(
+                    pieces, top, reach = pieces_of(
                         Y, n * width, WT, inverse, h * width, rest, scale, betas[t] * odds[h], mu[h], psi[h], probe,
                         room, ints,
                     )  # fmt: skip
-                    s[j] = drawn(u, pieces, top, whole, mu[h], edges, mean, tau, mass)
+                    s[j] = drawn(u, pieces, top, reach, mu[h], room)
                 if t >= burn:
                     for d in range(0, width, V):
                         store(rest, d, zero)
@@ -375,11 +390,11 @@ def log_odds_of_singles(Y, WT, inverse, precision, odds, mu, psi, logs):
     rest = np.zeros(width)
     for n in range(N):
         for h in range(len(WT)):
-            _, top, whole = conditional(
+            pieces, top, _ = pieces_of(
                 Y, n * width, WT, inverse, h * width, rest, 0.5 * precision, odds[h], mu[h], psi[h], mu[h],
                 room, ints,
             )  # fmt: skip
-            logs[n, h] = top + log_of(max(whole, 1e-300))
+            logs[n, h] = top + log_of(max(masses(pieces, top, room), 1e-300))
 
 
 @kernel(
