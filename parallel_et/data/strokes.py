@@ -46,7 +46,7 @@ class Strokes(Source):
         """Grey values and, from 1 on, the number of the stroke that is seen, both (image, image); 0 where none is."""
         size, rng = self.options.image, stream(self.seed, "strokes")
         grey, who = np.zeros((size, size)), np.zeros((size, size), np.int32)
-        place = np.stack(np.mgrid[:size, :size], -1)
+        place = np.moveaxis(np.indices((size, size)), 0, -1)
         for number in range(1, self.options.strokes + 1):
             start, angle = rng.random(2) * size, 2 * np.pi * rng.random()
             along = np.array([np.sin(angle), np.cos(angle)])
