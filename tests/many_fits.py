@@ -31,6 +31,8 @@ TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
 DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
 SAMPLE = {"scheme": "sample", "candidates": 4, "samples": 200, "chains": 10}
+STRENGTHS = {"name": "ssmca", "learn": ["W", "sigma", "pi", "mu", "psi"]}
+SLABS = {"iterations": 4, "temperature": [[0.2, 2.0], [0.8, 1.1]], "noise": {"W": 0.05}}
 JOBS = {
     # keys of [model], scheme, points, dtype, anneal
     "linca": ({"name": "linca"}, ET, 403, "float64", ANNEAL),
@@ -104,6 +106,14 @@ JOBS = {
     "sample of all": ({"name": "nmf"}, {**SAMPLE, "candidates": 7}, 150, "float32", ANNEAL),
     "sample of clusters": ({"name": "gmm"}, {**SAMPLE, "samples": 90}, 150, "float64", ANNEAL),
     "sample by joint": ({"name": "linca"}, {**SAMPLE, "weights": "joint"}, 150, "float64", ANNEAL),
+    "strengths": (STRENGTHS, {**SAMPLE, "samples": 80, "chains": 2}, 150, "float64", SLABS),
+    "strengths of all, without memory": (
+        {**STRENGTHS, "each": ["pi", "mu", "psi"]},
+        {**SAMPLE, "candidates": 7, "samples": 56, "chains": 1},
+        97,
+        "float32",
+        {**SLABS, "batch": 40},
+    ),
     "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
     "dealt": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
     "dealt to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),
@@ -132,7 +142,7 @@ JOBS = {
 }
 
 
-THREADED = ("ternary", "counts", "kept, without memory", "sample", "values")
+THREADED = ("ternary", "counts", "kept, without memory", "sample", "values", "strengths")
 """Jobs that seven ranks do with threads as well."""
 MANY = (
     *THREADED,
@@ -187,6 +197,7 @@ def data_for(kind, points):
     if kind in ("own_model", "pmm"):
         return np.random.default_rng(5).poisson(3.0, (points, 9)).astype(float)
     name = kind if kind in ("linca", "nmf", "mca", "mca poisson", "nmf poisson") else "linca"
+    name = "mca" if kind == "ssmca" else name
     name = "mca poisson" if kind in ("mca3 poisson", "rmca poisson") else name
     return random_data(name, points, random_params(name, 9, 7, seed=len(kind)), seed=5)
 
