@@ -12,6 +12,7 @@ COMMANDS = {
     "generate": "draw points from a trained model",
     "compare": "compare its reconstruction error with that of classical NMF",
     "patches": "cut patches from images for training",
+    "merge": "put pictures together again of their patches",
     "sounds": "cut segments or spectrograms from recordings for training",
     "voices": "let ten voices say a sentence, as recordings for sounds",
     "reproduce": "run the experiments of a paper and put its figures beside",

@@ -296,6 +296,8 @@ def _fit_together(
         expected = f"{' or '.join(able) or 'no scheme of this version'} for a model without {lacks}"
         wrong("inference.scheme", expected, parts["inference"].scheme)
         return
+    if model is not None and not model.evidence:
+        _without_evidence(parts, wrong)
     if model is not None and "model" in parts:
         latents = model(parts["model"], 1).latents
     elif type(causes) is int and causes > 0:
@@ -304,6 +306,19 @@ def _fit_together(
         return
     for key, expected, found in parts["inference"].mistakes(latents):
         wrong(f"inference.{key}", expected, found)
+
+
+def _without_evidence(parts: dict[str, Any], wrong: Any) -> None:
+    """What takes the evidence of points or states, of which the model has none."""
+    of = "for a model without evidence"
+    if (anneal := parts.get("anneal")) is not None:
+        cut = anneal.cut.schedule
+        if any(value > 0 for _, value in cut) if isinstance(cut, list) else cut > 0:
+            wrong("anneal.cut.schedule", f"no cut {of}", cut)
+        if anneal.renew:
+            wrong("anneal.renew", f"0 {of}", anneal.renew)
+    if getattr(parts["inference"], "weights", "") == "joint":
+        wrong("inference.weights", f"draws {of}", "joint")
 
 
 def _without_echoes(mistakes: list[Any]) -> list[Any]:

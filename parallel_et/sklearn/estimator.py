@@ -21,6 +21,8 @@ FEW, ACTIVE = 8, 3
 so many of these active at most."""
 ONE_OF_ALL = ("gmm", "pmm")
 """Models of which exactly one cause is active: all states are considered however many there are."""
+DRAWN = ("ssmca",)
+"""Models whose causes have strengths that are drawn."""
 
 
 class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -76,6 +78,8 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         seed = int(check_random_state(self.random_state).randint(2**31))
         few = self.n_components <= FEW or self.model in ONE_OF_ALL
         usual: dict[str, Any] = {"scheme": "exact"} if few else {"candidates": FEW, "gamma": ACTIVE}
+        if self.model in DRAWN:
+            usual = {"scheme": "sample", **({"candidates": FEW} if self.n_components > FEW else {})}
         return {
             "model": {"name": self.model, "causes": self.n_components, **(self.options or {})},
             "data": {"centre": self.centre},
@@ -117,7 +121,7 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._made("transform", X)
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Log probability densities of points, or lower bounds, (n,)."""
+        """Log probability densities of points, or lower bounds, (n,); of ssmca the mean log joint of what is drawn."""
         return self._made("evidence", X)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -129,7 +133,7 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._made("reconstruct", X)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        """Points without noise, (n, n_features), of causes that are active with the probabilities X, each by itself."""
+        """Points without noise, (n, n_features), of causes of the probabilities X, or of the strengths X."""
         check_is_fitted(self)
         result = self.result_
         points = result.model.decode(result.params, np.asarray(X, np.float64))
