@@ -24,6 +24,7 @@ from parallel_et.runs.setup import largest_of
 
 ALIKE = 0.95
 """Cosine from which on two fields are told to be the same."""
+WAY_OUT = "--data FILE names rows for both"
 MOST_PAIRS = 100
 """On one sheet."""
 
@@ -116,7 +117,7 @@ def of_evidence(
     """The evidence of the same points under both, and how sure the difference is."""
     judged = judge(one, other, data, report)
     if isinstance(judged, str):
-        yield page.note(f"{judged}; --data FILE names rows for both.")
+        yield page.note(f"Not known: {judged}.")
         return
     gaps = judged.one - judged.other
     means = [with_error(*mean_and_error(values)) for values in (judged.one, judged.other, gaps)]
@@ -138,7 +139,9 @@ def of_evidence(
 
 
 def judge(one: Study, other: Study, data: str | None, report: Reporter) -> Judged | str:
-    """The evidence of the same points under both runs, or why there are none."""
+    """The evidence of the same points under both runs, or why there is none."""
+    if not (one.model.evidence and other.model.evidence):
+        return "a model of the two has no evidence"
     if data is not None:
         table = FileRows(data)
         if table.dims != one.model.D:
@@ -146,9 +149,9 @@ def judge(one: Study, other: Study, data: str | None, report: Reporter) -> Judge
         rows, which = np.arange(table.points), f"rows of {data}"
         sources = [seen(table, study) for study in (one, other)]
     elif one.sample is None or other.sample is None:
-        return f"The data of a run cannot be read: {one.trouble or other.trouble}"
+        return f"the data of a run cannot be read ({one.trouble or other.trouble}); {WAY_OUT}"
     elif one.result.about["data fingerprint"] != other.result.about["data fingerprint"]:
-        return "The runs are of different data"
+        return f"the runs are of different data; {WAY_OUT}"
     else:
         sources = [one.sample.source, other.sample.source]
         rows, which = common(one, other, sources[0])

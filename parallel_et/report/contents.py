@@ -243,7 +243,7 @@ def of_points(study: Study, sample: Sample) -> Iterator[Content]:
     cut = f"the last cut left {used}" if used < N else "there was no cut at the end"
     caption = f"Evidence of {which}, at temperature 1 with these parameters, sorted; {cut}."
     yield picture("evidence", plots.evidence(sample, N, used), f"Sorted evidence of the points; {cut}.", caption)
-    caption = f"Mean of the posterior means of each cause over {which}, beside the prior."
+    caption = f"Mean of the posterior probability of each cause over {which}, beside the prior."
     figure = plots.usage(sample.usage, study.order, prior_of(study))
     low, high = sheets.percent(sample.usage.min()), sheets.percent(sample.usage.max())
     yield picture("usage", figure, f"Bars: usage of the causes, from {low} to {high}.", caption)

@@ -209,7 +209,7 @@ def quality(course: Course, gamma: int) -> Figure:
 
 
 def usage(shares: np.ndarray, order: np.ndarray, pi: float | None) -> Figure:
-    """Mean of the posterior means of each cause, those used most first, beside the prior."""
+    """Mean of the probability of each cause, those used most first, beside the prior."""
     figure = figure_of(7.0, 2.8)
     axis = figure.subplots()
     axis.bar(np.arange(len(order)), shares[order], width=0.8 if len(order) <= 100 else 1.0, color=INK, linewidth=0)
@@ -220,7 +220,7 @@ def usage(shares: np.ndarray, order: np.ndarray, pi: float | None) -> Figure:
         axis.set_xticks(np.arange(len(order)), [str(h) for h in order])
     axis.set_xlim(-0.6, len(order) - 0.4)
     axis.set_xlabel("cause" if len(order) <= 40 else "causes, sorted", fontsize=8)
-    axis.set_ylabel("mean of the posterior means", fontsize=8)
+    axis.set_ylabel("mean probability", fontsize=8)
     plain(axis)
     figure.tight_layout()
     return figure

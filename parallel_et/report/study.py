@@ -38,7 +38,7 @@ class Sample:
     rows : (n,) their numbers
     evidence : (n,) F_n at temperature 1
     active : (n,) expected number of active causes
-    usage : (H,) mean of the posterior means of each cause
+    usage : (H,) mean of the probability of each cause
     spread : root mean square of the points less their mean
     residual : of the points less their posterior means
     """
@@ -207,12 +207,13 @@ def sample_points(inference: Inference, source: Source, report: Reporter) -> Sam
         found = inference.block(Y, first)
         rows.append(np.arange(first, last))
         evidence.append(found["evidence"])
-        active.append(found["means"].sum(1))
+        likely = found.get("active", found["means"])  # else causes have values
+        active.append(likely.sum(1))
         points = np.asarray(Y[:, : source.dims], np.float64)
         gap = points - first_row  # what all points share takes no digits from the rest
         sums, squares = sums + gap.sum(0), squares + float((gap * gap).sum())
         left += float(((points - found["reconstruction"]) ** 2).sum())
-        np.add.at(usage, inference.model.latents.owners, found["means"].sum(0))
+        np.add.at(usage, inference.model.latents.owners, likely.sum(0))
         done += last - first
         report.step(done, f"{done} of {total} points inferred")
     count = total * source.dims
