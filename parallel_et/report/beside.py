@@ -59,19 +59,19 @@ def write_comparison(
     runs : each with the files of a model or a scheme that may be executed for it
     data : place of the points whose evidence is compared; by default those that both hold out
     """
-    report = Reporter(True, quiet)
+    report, paths = Reporter(True, quiet), [directory.path for directory, _ in runs]
+    if paths[0].resolve() == paths[1].resolve():
+        raise UserError(f"{paths[1]}: expected another run than the first, found the same")
     one, other = (look_at(directory, shape, report, files) for directory, files in runs)
     if one.model.D != other.model.D:
         found = f"{one.model.D} and {other.model.D}"
-        raise UserError(
-            f"{runs[1][0].path}: expected points of as many dimensions as those of the other, found {found}"
-        )
-    names = names_of([directory.path for directory, _ in runs])
+        raise UserError(f"{paths[1]}: expected points of as many dimensions as those of the other, found {found}")
+    names = names_of(paths)
     text, pictures = bound(
         f"{names[0]} beside {names[1]}",
         {},
         chapters(one, other, names, data, report),
-        " and ".join(str(directory.path) for directory, _ in runs),
+        " and ".join(map(str, paths)),
     )
     write_page(folder, text, pictures, report)
 
