@@ -188,7 +188,9 @@ def test_mistakes_are_told_in_a_line(place, tmp_path):
     args = ("posterior.h5", "--output", "a.png", "--truth", tmp_path / "small.png")
     made(place, "merge", *args, fails="small.png: expected an image of 30 x 41 pixels, found 30 x 40")
     made(place, "infer", "runs/job", "noisy.h5:/patches", "--what", "evidence", "--output", "evidence.h5")
-    made(place, "merge", "evidence.h5", "--output", "a.png", fails="expected a dataset /reconstruction, found /evidence")
+    made(
+        place, "merge", "evidence.h5", "--output", "a.png", fails="expected a dataset /reconstruction, found /evidence"
+    )
     made(place, "patches", "clean.png", "--all", "--size", "6", "--noise", "-1", fails="--noise: expected a positive")
     (place / "noisy.h5").write_bytes(whole)
     made(place, "merge", "posterior.h5", "--output", "a.png", fails="posterior.h5: expected it to be of ")
