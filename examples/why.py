@@ -79,7 +79,8 @@ def main():
     parser.add_argument("--output", default="why.png", help="the picture")
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # that dictionary learning takes more steps than it may
-    figure = Figure(figsize=(8, 4.4), layout="constrained")
+    figure = Figure(figsize=(8, 4.2))
+    figure.subplots_adjust(0.01, 0.01, 0.99, 0.94, 0.1, 0.35)
     axes = figure.subplots(4, H)
     counts, errors = ({name: [] for name in WAYS} for _ in range(2))
     for number in range(args.draws):
@@ -100,7 +101,7 @@ def main():
                 cell.set(xticks=[], yticks=[])
             for cell, like in zip(cells, good, strict=False):
                 cell.spines[:].set(color="tab:green" if like else "tab:red", linewidth=2.5)
-            cells[0].set_title(title, loc="left", fontsize=9)
+            cells[0].set_title(title, loc="left", fontsize=9).set_in_layout(False)
     for name in WAYS:
         found, all_of_them = np.mean(counts[name]), counts[name].count(H)
         print(

@@ -23,7 +23,7 @@ def test_the_first_job_of_every_model_runs_as_it_stands(tmp_path, name):
     assert f'\nname = "{name}"' in text
     assert max(map(len, text.splitlines())) < 140
     job = read_job(str(tmp_path / "job.toml"))
-    assert job.anneal.iterations in (50, 100)
+    assert job.anneal.iterations >= 30
     settings = ("--set", "anneal.iterations=2", "--set", "data.points=100", "--set", "run.picture=false")
     done = call("train", "job.toml", *settings, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
