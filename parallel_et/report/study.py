@@ -38,7 +38,8 @@ class Sample:
     rows : (n,) their numbers
     evidence : (n,) F_n at temperature 1
     active : (n,) expected number of active causes
-    usage : (H,) mean of the posterior means of each cause
+    usage : (H,) how often each cause is active
+    values : (2, H) mean and standard deviation of the value of each cause when it is active, where causes have values
     """
 
     source: Source
@@ -46,6 +47,7 @@ class Sample:
     evidence: np.ndarray
     active: np.ndarray
     usage: np.ndarray
+    values: np.ndarray | None = None
 
     def points(self, rows: Sequence[int]) -> np.ndarray:
         """Some points of the data, (n, D)."""
@@ -188,7 +190,7 @@ def sample_points(inference: Inference, source: Source, report: Reporter) -> Sam
     """What the model makes of points spread evenly over the data."""
     stretches = list(spread(source.points))
     total = sum(last - first for first, last in stretches)
-    rows, evidence, active, usage = [], [], [], np.zeros(inference.model.H)
+    rows, evidence, active, sums = [], [], [], np.zeros((3, inference.model.H))
     report.begin(total, 0)
     done = 0
     for first, last in stretches:
@@ -197,8 +199,19 @@ def sample_points(inference: Inference, source: Source, report: Reporter) -> Sam
         found = inference.block(Y, first)
         rows.append(np.arange(first, last))
         evidence.append(found["evidence"])
-        active.append(found["means"].sum(1))
-        np.add.at(usage, inference.model.latents.owners, found["means"].sum(0))
+        chance, means = found.get("active", found["means"]), found["means"]
+        active.append(chance.sum(1))
+        squares = found.get("variances", 0.0) + means**2
+        for line, values in zip(sums, (chance, means, squares), strict=True):
+            np.add.at(line, inference.model.latents.owners, values.sum(0))
         done += last - first
         report.step(done, f"{done} of {total} points inferred")
-    return Sample(source, np.concatenate(rows), np.concatenate(evidence), np.concatenate(active), usage / total)
+    values = values_of(*sums) if inference.model.valued else None
+    return Sample(source, *map(np.concatenate, (rows, evidence, active)), sums[0] / total, values)
+
+
+def values_of(active: np.ndarray, s: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """Mean and standard deviation of values, of the sums of b, s and s^2; NaN for causes that are never active."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = s / active
+        return np.stack([mean, np.sqrt(np.maximum(squares / active - mean**2, 0.0))])

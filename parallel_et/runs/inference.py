@@ -9,7 +9,7 @@ import numpy as np
 
 from parallel_et.core.contract import Block, Model, Params, Scheme
 from parallel_et.core.expectation import at_rest
-from parallel_et.core.posterior import Posterior
+from parallel_et.core.posterior import Posterior, Sparse
 from parallel_et.core.states import Latents, binary, places
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import LANES, pad_rows
@@ -103,6 +103,15 @@ class Inference:
                 _, whole = self._posterior(self._exact, Y, some, first)
                 found["quality"][some] = np.exp(np.minimum(found["quality"][some] - whole.evidence, 0.0))
         return found
+
+    def explain(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """The mean of each point (n, D) given its state (n, g), and the values of this where causes have some."""
+        model, ready = self.model, self.step.ready
+        if not model.valued:
+            return model.mean(self.params, states)
+        seen = model.observe_states(ready, Block(pad_rows(Y), model.D, 0))
+        given = model.over_listed(ready, seen, np.zeros(len(Y)), states[:, None], Sparse.of(np.ones((len(Y), 1))))
+        return model.reconstruct(ready, self.params, given)
 
     def full(self, found: dict[str, np.ndarray]) -> int:
         """How many MAP states of a block have as many causes as could be considered, though there are more."""
