@@ -15,6 +15,7 @@ LEARNED = {
     "linca": ["W", "sigma", "pi"],
     "gsc": ["W", "sigma", "pi", "mu", "psi"],
     "oca": ["W", "T", "sigma", "pi"],
+    "ssmca": ["W", "sigma", "pi", "mu", "psi"],
 }
 """What others learn than their fields alone."""
 ACTIVE = 2.0
@@ -32,6 +33,8 @@ POISSON = {"noise": "poisson"}
 CHANNELS = 3
 COLOUR = {"channels": CHANNELS}
 EACH = {"each": ["pi", "mu", "psi"]}
+PIXEL = 25.0
+"""Nanoseconds that a draw of a strength may take for each dimension."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ class Workload:
 
     Where a product says little, ``most_ns`` are nanoseconds a state instead: of a few dimensions, or each 100 of many.
     ``search`` has the kept states, and the proposals of each kind, of one by tv; ``samples`` are those of a point of
-    one that samples, whose ``most_ns`` is for each of them in the phase of the states; ``keys`` has keys of the model's
-    own; ``block`` is the points a block, if not what follows from the sizes.
+    one that samples, in so many ``chains``, whose ``most_ns`` is for each of them in the phase of the states; ``keys``
+    has keys of the model's own; ``block`` is the points a block, if not what follows from the sizes.
     """
 
     id: str
@@ -59,6 +62,7 @@ class Workload:
     search: Mapping[str, int] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 0
+    chains: int = 20
     block: int | None = None
 
     def job(self, threads: int = 1) -> Job:
@@ -83,7 +87,7 @@ class Workload:
 
     def _scheme(self) -> dict[str, Any]:
         if self.samples:
-            return {"scheme": "sample", "samples": self.samples}
+            return {"scheme": "sample", "samples": self.samples, "chains": self.chains}
         if not self.search:
             return {"singletons": self.singletons}
         kinds = dict(self.search)
@@ -96,6 +100,7 @@ WORKLOADS = (
     Workload("W3", "linca", 20000, 676, 800, 10, 4, most=1.25, what="26 x 26 patches"),
     Workload("W4", "linca", 4000, 1600, 1600, 12, 4, most=1.25, what="40 x 40 patches"),
     Workload("S4", "linca", 2000, 1600, 1600, 34, 34, most_ns=5.0, what="40 x 40 patches, sampled", samples=6800),
+    Workload("X2", "ssmca", 1000, 81, 100, 10, 10, most_ns=81 * PIXEL, what="9 x 9 patches", samples=400, chains=1),
     Workload("L1", "linca", 40000, 200, 200, 10, 4, True, most=4.0, what="sound"),
     Workload("F2", "nmf", 20000, 256, 200, 8, 4, most=6.0, what="16 x 16 patches"),
     Workload("G2", "gsc", 5000, 100, 100, 8, 4, most=30.0, what="10 x 10 patches, causes with values", keys=EACH),
@@ -131,11 +136,13 @@ def sample(workload: Workload, points: int) -> Drawn:
 
 
 def slabs(model: Any, rng: np.random.Generator, pi: float) -> dict[str, np.ndarray]:
-    """The prior of causes: one probability for all; of values, one for each, with means and variances of about 1."""
-    if not model.valued:
-        return {"pi": np.array(pi)}
-    means, variances = 0.5 + rng.random(model.H), 0.25 * (0.5 + rng.random(model.H))
-    return {"pi": np.full(model.H, pi), "mu": means, "psi": variances}
+    """The prior of causes, and of their values if they have some: around 1, the same for all or one for each."""
+    prior = {"pi": model.filled("pi", pi)}
+    if "mu" not in model.params:
+        return prior
+    if "mu" not in model.options.each:
+        return {**prior, "mu": np.array(1.0), "psi": np.array(0.0625)}
+    return {**prior, "mu": 0.5 + rng.random(model.H), "psi": 0.25 * (0.5 + rng.random(model.H))}
 
 
 def objects(model: Any, rng: np.random.Generator, pi: float) -> Params:

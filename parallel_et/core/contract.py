@@ -146,6 +146,8 @@ class Model(Learner):
     """Whether active causes have values, of which a posterior then has means and variances."""
     sizes: Mapping[str, int]
     """Lengths of the axes of its parameters."""
+    evidence: ClassVar[bool] = True
+    """Whether F_n is a bound of the evidence, as a cut and the renewal of fields take it; else the mean log joint."""
 
     def __init__(self, options: Any, dims: int) -> None:
         self.options = options
@@ -157,7 +159,12 @@ class Model(Learner):
 
     @classmethod
     def can(cls, what: str) -> bool:
-        """Whether it has what a scheme asks for by the name of a method; a log joint also if it has a mean."""
+        """Whether it has what a scheme asks for by the name of a method; a log joint also if it has a mean.
+
+        It can sample by a log joint or a conditional too.
+        """
+        if what == "sample" and (cls.redraw is not Model.redraw or cls.can("log_joint")):
+            return True
         by_mean = what == "log_joint" and cls.mean is not Model.mean
         return by_mean or getattr(cls, what, None) is not getattr(Model, what, None)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from parallel_et.core.contract import Block, Model, Params, Scheme
 from parallel_et.core.expectation import at_rest
+from parallel_et.core.holdout import posterior_of
 from parallel_et.core.posterior import Posterior, Sparse
 from parallel_et.core.states import Latents, binary, places
 from parallel_et.errors import UserError
@@ -105,9 +106,9 @@ class Inference:
         return found
 
     def explain(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """The mean of each point (n, D) given its state (n, g), and the values of this where causes have some."""
+        """The mean of each point (n, D) given its state (n, g), with the values that are expected then, if any are."""
         model, ready = self.model, self.step.ready
-        if not model.valued:
+        if not model.can("over_listed"):
             return model.mean(self.params, states)
         seen = model.observe_states(ready, Block(pad_rows(Y), model.D, 0))
         given = model.over_listed(ready, seen, np.zeros(len(Y)), states[:, None], Sparse.of(np.ones((len(Y), 1))))
@@ -123,10 +124,7 @@ class Inference:
     def _posterior(self, scheme: Scheme, Y: np.ndarray, rows: np.ndarray, first: int) -> tuple[Block, Posterior]:
         """The posterior of some rows of a block; UserError that names the first of them without evidence."""
         block = Block(pad_rows(Y[rows]), self.model.D, first + int(rows[0]))
-        kept = scheme.keep(len(rows))
-        for number in range(scheme.rounds):
-            step = self.step._replace(random=self.step.random._replace(iteration=number))
-            posterior, kept = scheme.infer(step, block, kept)
+        posterior = posterior_of(self.step, scheme, block)
         bad = np.flatnonzero(~np.isfinite(posterior.evidence))
         if len(bad):
             found = posterior.evidence[bad[0]]
