@@ -193,7 +193,8 @@ def of_points(study: Study, sample: Sample) -> Iterator[Content]:
     yield picture("evidence", plots.evidence(sample, N, used), f"Sorted evidence of the points; {cut}.", caption)
     caption = f"Mean of the posterior means of each cause over {which}, beside the prior."
     figure = plots.usage(sample.usage, study.order, prior_of(study))
-    low, high = sheets.percent(sample.usage.min()), sheets.percent(sample.usage.max())
+    shown = "{:.3g}".format if "mu" in study.params else sheets.percent
+    low, high = shown(sample.usage.min()), shown(sample.usage.max())
     yield picture("usage", figure, f"Bars: usage of the causes, from {low} to {high}.", caption)
     caption = (
         "Points with a cause, evenly spread over the data, a row each: the point; its reconstruction as the mean of "
@@ -205,9 +206,12 @@ def of_points(study: Study, sample: Sample) -> Iterator[Content]:
     yield picture("examples", sheets.examples(study, sample), alt, caption)
 
 
-def prior_of(study: Study) -> float | None:
-    """How often a cause is expected to be active, on average, where the model says so."""
-    return float(study.params["pi"].mean()) if "pi" in study.params else None
+def prior_of(study: Study) -> tuple[str, float] | None:
+    """How often a cause is expected to be active on average, or its expected strength, by name; None if none is."""
+    if "pi" not in study.params:
+        return None
+    strength = study.params.get("mu", np.ones(()))
+    return "pi mu" if "mu" in study.params else "pi", float((study.params["pi"] * strength).mean())
 
 
 def draw_generated(study: Study) -> Picture:

@@ -145,13 +145,14 @@ def quality(course: Course, gamma: int) -> Figure:
     return figure
 
 
-def usage(shares: np.ndarray, order: np.ndarray, pi: float | None) -> Figure:
+def usage(shares: np.ndarray, order: np.ndarray, prior: tuple[str, float] | None) -> Figure:
     """Mean of the posterior means of each cause, those used most first, beside the prior."""
     figure = figure_of(7.0, 2.8)
     axis = figure.subplots()
     axis.bar(np.arange(len(order)), shares[order], width=0.8 if len(order) <= 100 else 1.0, color=INK, linewidth=0)
-    if pi is not None:
-        axis.axhline(pi, color="#b2182b", linestyle="--", linewidth=1.2, label=f"pi = {pi:.3g}")
+    if prior is not None:
+        name, value = prior
+        axis.axhline(value, color="#b2182b", linestyle="--", linewidth=1.2, label=f"{name} = {value:.3g}")
         axis.legend(fontsize=8, frameon=False)
     if len(order) <= 40:
         axis.set_xticks(np.arange(len(order)), [str(h) for h in order])
