@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative, valida
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.library import fit
+from parallel_et.runs.online import learn_batch
 
 KINDS = (np.float64, np.float32)
 COUNTS = ("mca3", "pmm", "rmca")
@@ -91,12 +92,29 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Learn from points X (n, features)."""
         X = self._seen(X, reset=True)
         try:
-            self.result_ = fit(self.job(), X, comm=Ranks.alone().comm if self.comm is None else self.comm)
+            self.result_ = fit(self.job(), X, comm=self._comm)
         except UserError as error:
             raise ValueError(str(error)) from None
+        return self._learned()
+
+    def partial_fit(self, X: Any, y: Any = None) -> "MultipleCauses":
+        """One M-step of the points X (n, features), with statistics averaged over all calls; goes on from ``fit``."""
+        before = getattr(self, "result_", None)
+        X = self._seen(X, reset=before is None)
+        try:
+            self.result_ = learn_batch(self.job(), X, self._comm, before)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return self._learned()
+
+    def _learned(self) -> "MultipleCauses":
         self.components_ = self.result_.W.T
         self.n_iter_ = int(self.result_.about["iteration"])
         return self
+
+    @property
+    def _comm(self) -> Any:
+        return Ranks.alone().comm if self.comm is None else self.comm
 
     def transform(self, X: Any) -> np.ndarray:
         """Posterior means of the causes, (n, n_components)."""
