@@ -63,6 +63,7 @@ class SSMCA(Model):
 
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI, "mu": MU, "psi": PSI}
     evidence = False
+    valued = True
     prior: Bernoulli
     noise: Gauss
 
