@@ -16,6 +16,8 @@ from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.schemes import run_schemes
+from parallel_et.papers.strengths import by_candidates
+from parallel_et.papers.strokes import beside_linear
 from parallel_et.papers.table import Row, beside, judge
 from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
@@ -208,6 +210,8 @@ KINDS = {
     "best": best_of_sets,
     "inference": beyond_gamma,
     "schemes": by_schemes,
+    "strengths": by_candidates,
+    "strokes": beside_linear,
 }
 """Experiments on artificial data by their kind."""
 

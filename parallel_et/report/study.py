@@ -39,6 +39,8 @@ class Sample:
     evidence : (n,) F_n at temperature 1
     active : (n,) expected number of active causes
     usage : (H,) mean of the posterior means of each cause
+    spread : root mean square of the points less their mean
+    residual : of the points less their posterior means
     """
 
     source: Source
@@ -46,6 +48,13 @@ class Sample:
     evidence: np.ndarray
     active: np.ndarray
     usage: np.ndarray
+    spread: float
+    residual: float
+
+    @property
+    def explained(self) -> float:
+        """Part of the variance of the points that the posterior means explain; NaN if all are the same."""
+        return 1 - (self.residual / self.spread) ** 2 if self.spread else np.nan
 
     def points(self, rows: Sequence[int]) -> np.ndarray:
         """Some points of the data, (n, D)."""
@@ -122,7 +131,7 @@ def look_at(
     params, source, sample, trouble = run.params, None, None, ""
     try:
         source = open_data(run)
-        inference = Inference(model, scheme, params, ("evidence", "means"))
+        inference = Inference(model, scheme, params, ("evidence", "means", "reconstruction"))
         sample = sample_points(inference, run.seen(source), report)
         if younger(source, result.about["start"]):
             trouble = f"{source.name} was written after this run began; if it holds other data, all below is of these"
@@ -141,7 +150,7 @@ def look_at(
 
 def open_data(run: StoredRun) -> Source:
     """The data of a run, as far as can be told without reading all of them."""
-    job, points, dims = run.job, int(run.about["N"]), run.model.D
+    job, points, dims = run.job, int(run.about["N"]) + int(run.about.get("held out", 0)), run.model.D
     if job.data.source.startswith("array:"):
         raise UserError("data: expected a file or a generator, found an array that a script has passed")
     source = open_source(job)
@@ -189,6 +198,7 @@ def sample_points(inference: Inference, source: Source, report: Reporter) -> Sam
     stretches = list(spread(source.points))
     total = sum(last - first for first, last in stretches)
     rows, evidence, active, usage = [], [], [], np.zeros(inference.model.H)
+    sums, squares, left, first_row = np.zeros(source.dims), 0.0, 0.0, source.read(0, 1)[0, : source.dims]
     report.begin(total, 0)
     done = 0
     for first, last in stretches:
@@ -198,7 +208,14 @@ def sample_points(inference: Inference, source: Source, report: Reporter) -> Sam
         rows.append(np.arange(first, last))
         evidence.append(found["evidence"])
         active.append(found["means"].sum(1))
+        points = np.asarray(Y[:, : source.dims], np.float64)
+        gap = points - first_row  # what all points share takes no digits from the rest
+        sums, squares = sums + gap.sum(0), squares + float((gap * gap).sum())
+        left += float(((points - found["reconstruction"]) ** 2).sum())
         np.add.at(usage, inference.model.latents.owners, found["means"].sum(0))
         done += last - first
         report.step(done, f"{done} of {total} points inferred")
-    return Sample(source, np.concatenate(rows), np.concatenate(evidence), np.concatenate(active), usage / total)
+    count = total * source.dims
+    wide = np.sqrt(max(0.0, squares / count - float(((sums / total) ** 2).mean())))
+    lists = (np.concatenate(rows), np.concatenate(evidence), np.concatenate(active))
+    return Sample(source, *lists, usage / total, float(wide), float(np.sqrt(left / count)))

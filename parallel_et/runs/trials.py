@@ -31,6 +31,7 @@ class Trial:
     causes, found : how many causes are behind the data, and how many the trial has found; 0 where they are not known
     mae : mean absolute error between the causes and their fields; NaN where they are not known
     free_energy : that of the last iteration
+    holdout : evidence a point of rows that were not learned from, at its end; NaN where there are none
     params : what was learned, by name
     """
 
@@ -39,6 +40,7 @@ class Trial:
     found: int
     mae: float
     free_energy: float
+    holdout: float
     iterations: int
     seconds: float
     params: dict[str, np.ndarray]
@@ -196,10 +198,11 @@ def read_trials(path: Path) -> tuple[dict[str, Any], list[Trial]]:
     with open_sealed(path, "a file of trials") as file:
         about, columns = dict(file.attrs), read_arrays(file, "/", path)
     n, names = len(np.atleast_1d(columns.get("seed", ()))), [name for name in columns if name not in COLUMNS]
+    columns.setdefault("holdout", np.full(n, np.nan))  # which trials had not always
     wanted = {
         "seed": Limits((None,), 0),
         **dict.fromkeys(("causes", "found", "iterations", "seconds"), Limits((n,), 0)),
-        **dict.fromkeys(("mae", "free_energy"), Limits((n,), any=True)),  # not always known
+        **dict.fromkeys(("mae", "free_energy", "holdout"), Limits((n,), any=True)),  # not always known
         **{name: Limits((n, *columns[name].shape[1:]), -LARGEST, LARGEST) for name in names},
         **params_of(about, path, n),
     }
