@@ -220,7 +220,7 @@ def usage(shares: np.ndarray, order: np.ndarray, pi: float | None) -> Figure:
         axis.set_xticks(np.arange(len(order)), [str(h) for h in order])
     axis.set_xlim(-0.6, len(order) - 0.4)
     axis.set_xlabel("cause" if len(order) <= 40 else "causes, sorted", fontsize=8)
-    axis.set_ylabel("mean of the posterior means", fontsize=8)
+    axis.set_ylabel("mean probability", fontsize=8)
     plain(axis)
     figure.tight_layout()
     return figure

@@ -113,7 +113,8 @@ def examples(study: Study, sample: Sample) -> Figure:
         first = np.linalg.norm(study.fields[:, causes], axis=0) if order is None else order[row, causes].astype(int)
         causes = causes[np.argsort(-first, kind="stable")]
         more = f" (+{len(causes) - CAUSES})" if len(causes) > CAUSES else ""
-        probable = np.bincount(study.model.latents.owners, found["means"][row], study.model.H)
+        active = found.get("active", found["means"])[row]  # else causes have values
+        probable = np.bincount(study.model.latents.owners, active, study.model.H)
         for column, h in enumerate(causes[:CAUSES]):
             last = more if column == CAUSES - 1 else ""
             cells.append(Cell(row, 4 + column, study.fields[:, h], f"{h}: {probable[h]:.2f}{last}"))
