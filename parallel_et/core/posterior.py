@@ -71,6 +71,10 @@ class Posterior(ABC):
     def means(self, atoms: int) -> np.ndarray:
         """<s_h> of each atom, (n, atoms): the probability that it is active, where it has no value of its own."""
 
+    def active(self, atoms: int) -> np.ndarray:
+        """The probability that each atom is active, (n, atoms), whatever its value."""
+        return self.means(atoms)
+
 
 @dataclass(frozen=True)
 class Weights(Posterior):
@@ -132,6 +136,9 @@ class Draws(Listed):
         everything = np.ones(len(self.evidence), bool)
         point, states, q = self.pairs(everything)
         return sum_rows(point, q[:, None] * valued(states, self.drawn(everything), atoms), len(self.evidence))
+
+    def active(self, atoms: int) -> np.ndarray:
+        return Weights.means(self, atoms)
 
     def best(self) -> np.ndarray:
         """The state of most weight in all its draws, whatever their values; of equal ones the first, (n, g)."""

@@ -110,10 +110,11 @@ class Inference:
     def _posterior(self, scheme: Scheme, Y: np.ndarray, rows: np.ndarray, first: int) -> tuple[Block, Posterior]:
         """The posterior of some rows of a block; UserError that names the first of them without evidence."""
         block = Block(pad_rows(Y[rows]), self.model.D, first + int(rows[0]))
-        kept = scheme.keep(len(rows))
+        kept = scheme.vacant(len(rows))
         for number in range(scheme.rounds):
             step = self.step._replace(random=self.step.random._replace(iteration=number))
-            posterior, kept = scheme.infer(step, block, kept)
+            posterior, new = scheme.infer(step, block, kept)
+            kept |= new
         bad = np.flatnonzero(~np.isfinite(posterior.evidence))
         if len(bad):
             found = posterior.evidence[bad[0]]

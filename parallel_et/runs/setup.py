@@ -122,6 +122,9 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
     batch = job.anneal.batch or source.points
     if batch > source.points:
         raise UserError(f"anneal.batch: expected at most the {source.points} points of the data, found {batch}")
+    if batch < source.points and scheme.selection.stages:
+        expected = "all points in each iteration for a selection that is learned"
+        raise UserError(f"anneal.batch: expected {expected}, found anneal.batch = {batch}")
     if job.anneal.renew:
         if batch < source.points:
             raise UserError(f"anneal.renew: expected all points in each iteration, found anneal.batch = {batch}")
@@ -137,7 +140,7 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
         rows, _, summary, _ = open_rows(job, Centred(source, mean), shard, ranks)
     model.check(summary)
     plan = Plan(job.anneal, model, scheme.most, Batches(source.points, size, batch, job.run.seed))
-    team, kept = Team(job.run.threads), scheme.keep(len(shard))
+    team, kept = Team(job.run.threads), scheme.vacant(len(shard))
     problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept, mean)
     return problem, initial(job, problem, ranks), fingerprint(found, ranks)
 
@@ -171,7 +174,9 @@ def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
         if getattr(job.model, name, None) is None and getattr(job.model.init, name) is None:
             params[name] = np.full(model.shape(name), value)
     ordered = {name: params[name] for name in model.params}
-    return ranks.share({**model.constrain(ordered), **problem.scheme.initial()})
+    scheme = problem.scheme
+    own = {**scheme.initial(), **scheme.selection.initial(problem.shard.points, model.D)}
+    return ranks.share({**model.constrain(ordered), **own})
 
 
 def given_arrays(job: Job, model: Model) -> dict[str, np.ndarray]:
