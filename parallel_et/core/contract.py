@@ -378,7 +378,7 @@ class Selection(Learner):
         return {}
 
     def keep(self, points: int) -> Kept:
-        """What is to be kept of each point between iterations, as it is before the first, and of points that are new."""
+        """What is to be kept of each point between iterations, as it is before the first, and of new points."""
         return {}
 
     def select(self, step: EStep, block: Block, seen: Any, kept: Kept, count: int) -> np.ndarray:

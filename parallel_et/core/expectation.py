@@ -38,7 +38,8 @@ class Expectation:
         random, beta = Random(problem.seed, knobs.iteration), 1 / knobs.temperature
         self.prepared = {learner: learner.prepare(params, knobs) for learner in problem.learners.values()}
         self.ready = self.prepared[problem.model]
-        self._steps = [EStep(problem.model, *self.prepared.values(), beta, random, clock) for clock in self.clocks]
+        ready, guide, chooser = self.prepared.values()
+        self._steps = [EStep(problem.model, ready, guide, chooser, beta, random, clock) for clock in self.clocks]
         self._kept: dict[int, Kept] = {}
         self._remembered: dict[int, Posterior] = {}
         self._again, self._room = again, problem.rows.nbytes // SHARE + ROOM
@@ -59,8 +60,8 @@ class Expectation:
 
         def work(part: slice, thread: int) -> None:
             block, posterior = self._of(part, thread)
-            self.clocks[thread]("statistics")
             for (learner, stage), totals in zip(stages, every, strict=True):
+                self.clocks[thread]("select" if learner is self.problem.scheme.selection else "statistics")
                 some = used[self._places[part.start]]
                 learner.collect(stage, ready[learner], block, posterior, some, totals[thread])
             self.clocks[thread]("waiting")
@@ -100,6 +101,7 @@ class Expectation:
         kept = {name: values[part] for name, values in problem.kept.items()}
         step, selection = self._steps[thread], problem.scheme.selection
         posterior, new = problem.scheme.infer(step, block, kept)
+        clock("select")
         new = {**new, **selection.note(step, block, posterior, kept)}
         clock("waiting")
         self.evidence[self._places[part.start]] = posterior.evidence
@@ -118,5 +120,5 @@ class Expectation:
 def at_rest(model: Model, scheme: Scheme, params: Params, seed: int = 0) -> EStep:
     """The E-step of a trained model: at temperature 1, whatever the schedules of its job were."""
     knobs = Knobs(0, 1.0, 0.0, 0, {}, {name: knob.rule(1.0) for name, knob in model.knobs.items()}, scheme.most)
-    ready = (learner.prepare(params, knobs) for learner in (model, scheme, scheme.selection))
-    return EStep(model, *ready, 1.0, Random(seed, 0), lambda phase: None)
+    ready, guide, chooser = (learner.prepare(params, knobs) for learner in (model, scheme, scheme.selection))
+    return EStep(model, ready, guide, chooser, 1.0, Random(seed, 0), lambda phase: None)

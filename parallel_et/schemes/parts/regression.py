@@ -30,23 +30,19 @@ class Kernel(NamedTuple):
 
     def between(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
         """Of all pairs of a row of A (n, D) and one of B (m, D), without white noise; (n, m)."""
-        product = A @ B.T
         if not self.rbf:
-            product *= self.linear
-            product += self.bias
-            return product
-        kind = product.dtype.type
-        near = product - kind(0.5) * np.einsum("nd,nd->n", A, A)[:, None]
-        near -= kind(0.5) * np.einsum("md,md->m", B, B)
-        near *= kind(self.length**-2)
-        np.minimum(near, 0.0, out=near)  # else rounding could make a distance imaginary
-        np.exp(near, out=near)
-        near *= kind(self.rbf)
+            return self.linear * (A @ B.T) + self.bias
+        product, scale = A @ (B.T / self.length**2), 0.5 / self.length**2
+        most = float(np.log(self.rbf))
+        curve = product - scale * np.einsum("nd,nd->n", A, A)[:, None]
+        curve += most - scale * np.einsum("md,md->m", B, B)
+        np.minimum(curve, most, out=curve)  # else rounding could make a distance imaginary
+        np.exp(curve, out=curve)
         if self.linear:
-            product *= kind(self.linear)
-            near += product
-            near += kind(self.bias)
-        return near
+            product *= self.linear * self.length**2
+            product += self.bias
+            curve += product
+        return curve
 
     def itself(self, A: np.ndarray) -> np.ndarray:
         """Of each row of A (n, D) with itself, (n,)."""
@@ -89,7 +85,7 @@ def root_of(gram: np.ndarray, white: float) -> np.ndarray:
 
 def likelihood(
     logs: np.ndarray, free: list[int], old: Kernel, parts: tuple[np.ndarray, np.ndarray], targets: np.ndarray
-):
+) -> tuple[float, np.ndarray]:
     """Log marginal likelihood of the targets (m, H) for logarithms of the free numbers of a kernel, and its gradient.
 
     ``parts`` are the products and the squared distances of all pairs of points, (m, m).
