@@ -34,7 +34,8 @@ class Workload:
     Where a product says little, ``most_ns`` are nanoseconds a state instead: of a few dimensions, or each 100 of many.
     ``search`` has the kept states, and the proposals of each kind, of one by tv; ``samples`` are those of a point of
     one that samples, whose ``most_ns`` is for each of them in the phase of the states; ``keys`` has keys of the model's
-    own; ``block`` is the points a block, if not what follows from the sizes.
+    own; ``block`` is the points a block, if not what follows from the sizes. ``rank`` is that of a selection that is
+    learned, whose ``most`` is for what it takes beside the product, all in all, in an iteration that fits no kernel.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Workload:
     keys: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 0
     block: int | None = None
+    rank: int = 0
 
     def job(self, threads: int = 1) -> Job:
         """The problem as a job."""
@@ -77,6 +79,8 @@ class Workload:
     def _scheme(self) -> dict[str, Any]:
         if self.samples:
             return {"scheme": "sample", "samples": self.samples}
+        if self.rank:
+            return {"selection": "gp", "gp": {"rank": self.rank}}
         if not self.search:
             return {"singletons": self.singletons}
         kinds = dict(self.search)
@@ -88,6 +92,7 @@ WORKLOADS = (
     Workload("W2", "linca", 20000, 256, 200, 8, 4, most=2.0, what="16 x 16 patches"),
     Workload("W3", "linca", 20000, 676, 800, 10, 4, most=1.25, what="26 x 26 patches"),
     Workload("W4", "linca", 4000, 1600, 1600, 12, 4, most=1.25, what="40 x 40 patches"),
+    Workload("G2", "linca", 200000, 256, 200, 8, 4, most=3.0, what="16 x 16 patches, learned selection", rank=256),
     Workload("S4", "linca", 2000, 1600, 1600, 34, 34, most_ns=5.0, what="40 x 40 patches, sampled", samples=6800),
     Workload("L1", "linca", 40000, 200, 200, 10, 4, True, most=4.0, what="sound"),
     Workload("F2", "nmf", 20000, 256, 200, 8, 4, most=6.0, what="16 x 16 patches"),

@@ -5,6 +5,7 @@ from threading import local
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import get_blas_funcs
 from scipy.sparse import csc_array
 
 from parallel_et.core.contract import Block, EStep, Kept, Knobs, Param, Params, Selection, Sum, Summary, Totals
@@ -170,8 +171,9 @@ class Predictor:
         self.dtype = precision(len(params["gp_pivots"]), params["gp_state"])
         self.centre = params["gp_centre"]
         names = ("gp_pivots", "gp_factor", "gp_root", "gp_weights")
-        arrays: list[np.ndarray] = [np.ascontiguousarray(params[name], self.dtype) for name in names]
+        arrays: list[np.ndarray] = [np.asarray(params[name], self.dtype) for name in names]
         self.pivots, self.factor, self.root, self.weights = arrays
+        self._times = get_blas_funcs("trmm", (self.factor,))  # the factor is triangular
         self._last = local()
 
     def features(self, block: Block) -> np.ndarray:
@@ -179,7 +181,8 @@ class Predictor:
         if getattr(self._last, "rows", None) is not block.rows:
             points: np.ndarray = np.empty(block.Y.shape, self.dtype)
             np.multiply(block.Y - self.centre, 1 / self.unit, out=points, casting="same_kind")
-            self._last.rows, self._last.features = block.rows, self.kernel.between(points, self.pivots) @ self.factor
+            kernels = self.kernel.between(points, self.pivots)
+            self._last.rows, self._last.features = block.rows, self._times(1.0, self.factor, kernels.T, trans_a=1).T
         return self._last.features
 
     def predict(self, block: Block, kept: Kept) -> np.ndarray:
