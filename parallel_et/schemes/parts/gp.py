@@ -15,7 +15,7 @@ from parallel_et.kernels import fixed
 from parallel_et.schemes.parts.regression import START, Kernel, fitted, pivoted, root_of
 from parallel_et.schemes.parts.selection import GPOptions, with_random
 
-FITTED = 512
+FITTED = 256
 """Points by which a kernel is fitted, at most."""
 WIDE = 4
 """Points among which pivots are searched, for each of these."""
@@ -37,8 +37,8 @@ class GPSelection(Selection):
 
     All points are learned from, also those that a cut leaves out of the M-step of the model. ``weights`` are learned in
     every iteration, from targets that change; after the first, and every T* iterations, so are the ``kernel`` and its
-    pivots, by points from all parts of the data, and then the ``gram`` matrix of features. Before the first the
-    candidates are random.
+    pivots, by points from all parts of the data, and then the ``gram`` matrix of features. Before that the
+    candidates are random, or the model's own.
     """
 
     stages = ("weights", "kernel", "gram")
@@ -84,6 +84,8 @@ class GPSelection(Selection):
 
     def select(self, step: EStep, block: Block, seen: Any, kept: Kept, count: int) -> np.ndarray:
         chooser: Predictor = step.chooser
+        if not chooser.number and self.options.first == "own":
+            return super().select(step, block, seen, kept, count)
         if not chooser.number:
             return with_random(step, block, np.empty((len(block), 0), np.int32), count)
         return best(chooser.predict(block, kept), count)

@@ -23,6 +23,9 @@ class GPOptions(Section):
     rank: int = Field(
         256, ge=1, le=MOST_RANK, description="points that all others are compared with, Q; with all points it is exact"
     )
+    first: Literal["random", "own"] = Field(
+        "random", description="candidates of the first iteration, before anything is learned: any, or the model's"
+    )
     every: int = Field(10, ge=1, le=MOST, description="iterations after which the kernel is fitted again, T*")
 
 
