@@ -16,6 +16,7 @@ from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.schemes import run_schemes
+from parallel_et.papers.selections import by_clusters, by_selections
 from parallel_et.papers.table import Row, beside, judge
 from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
@@ -208,6 +209,8 @@ KINDS = {
     "best": best_of_sets,
     "inference": beyond_gamma,
     "schemes": by_schemes,
+    "selections": by_selections,
+    "clusters": by_clusters,
 }
 """Experiments on artificial data by their kind."""
 
