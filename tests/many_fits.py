@@ -29,8 +29,11 @@ COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
 SEARCH = {"select": 3, "near": 2, "flip": 3, "toggle": 9, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
+SLAB = {"file": str(HERE / "slab.py"), "causes": 4}
 DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
 SAMPLE = {"scheme": "sample", "candidates": 4, "samples": 200, "chains": 10}
+GP = {"selection": "gp", "gp": {"rank": 40, "every": 2}}
+FULL = {"selection": "gp", "gp": {"rank": 500, "kernel": "rbf", "every": 3}}
 STRENGTHS = {"name": "ssmca", "learn": ["W", "sigma", "pi", "mu", "psi"]}
 SLABS = {"iterations": 4, "temperature": [[0.2, 2.0], [0.8, 1.1]], "noise": {"W": 0.05}}
 JOBS = {
@@ -93,10 +96,11 @@ JOBS = {
     "ternary": (TERNARY, ET, 150, "float64", ANNEAL),
     "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
-    "draws": ({"file": str(HERE / "slab.py"), "causes": 4}, DRAWING, 150, "float64", ANNEAL),
+    "draws": (SLAB, DRAWING, 150, "float64", ANNEAL),
     "values": ({**GSC, "each": ["pi", "mu", "psi"]}, ET, 403, "float64", ANNEAL),
     "kept values": (GSC, TV, 211, "float32", ANNEAL),
     "sample of values": (GSC, {**SAMPLE, "samples": 90}, 150, "float64", ANNEAL),
+    "learned selection of values": (GSC, {**ET, **GP}, 150, "float64", ANNEAL),
     "tv": ({"name": "linca"}, TV, 403, "float64", ANNEAL),
     "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
     "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
@@ -115,6 +119,16 @@ JOBS = {
         {**SLABS, "batch": 40},
     ),
     "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
+    "random selection": ({"name": "mca"}, {**ET, "selection": "random"}, 150, "float64", ANNEAL),
+    "learned selection": ({"name": "linca"}, {**ET, **GP, "random": 1}, 211, "float64", ANNEAL),
+    "learned selection, without memory": ({"name": "mca"}, {**ET, **GP}, 211, "float32", ANNEAL),
+    "learned selection of all points": ({"name": "nmf"}, {**ET, **FULL}, 150, "float64", ANNEAL),
+    "learned selection, a single point": ({"name": "linca"}, {**ET, **GP}, 1, "float64", {"iterations": 2}),
+    "learned selection of kept states": ({"name": "linca"}, {**TV, **GP}, 150, "float64", ANNEAL),
+    "learned selection of samples": ({"name": "gmm"}, {**SAMPLE, **GP, "samples": 90}, 150, "float64", ANNEAL),
+    "learned selection of draws": (SLAB, {**DRAWING, **GP}, 150, "float64", ANNEAL),
+    "learned selection of ternary": (TERNARY, {**ET, **FULL}, 150, "float64", ANNEAL),
+    "learned selection of occlusion": (OCA, {**ET, **GP}, 150, "float64", ANNEAL),
     "dealt": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
     "dealt to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),
     "dealt in batches": ({"name": "linca", "causes": 80}, ET, 150, "float64", {**ANNEAL, "batch": 64}),
@@ -142,7 +156,15 @@ JOBS = {
 }
 
 
-THREADED = ("ternary", "counts", "kept, without memory", "sample", "values", "strengths")
+THREADED = (
+    "ternary",
+    "counts",
+    "kept, without memory",
+    "sample",
+    "values",
+    "strengths",
+    "learned selection, without memory",
+)
 """Jobs that seven ranks do with threads as well."""
 MANY = (
     *THREADED,

@@ -44,7 +44,8 @@ class Workload:
     Where a product says little, ``most_ns`` are nanoseconds a state instead: of a few dimensions, or each 100 of many.
     ``search`` has the kept states, and the proposals of each kind, of one by tv; ``samples`` are those of a point of
     one that samples, in so many ``chains``, whose ``most_ns`` is for each of them in the phase of the states; ``keys``
-    has keys of the model's own; ``block`` is the points a block, if not what follows from the sizes.
+    has keys of the model's own; ``block`` is the points a block, if not what follows from the sizes. ``rank`` is that
+    of a selection that is learned, whose ``most`` is for all phases in which it takes time, where no kernel is fitted.
     """
 
     id: str
@@ -64,6 +65,7 @@ class Workload:
     samples: int = 0
     chains: int = 20
     block: int | None = None
+    rank: int = 0
 
     def job(self, threads: int = 1) -> Job:
         """The problem as a job."""
@@ -88,6 +90,8 @@ class Workload:
     def _scheme(self) -> dict[str, Any]:
         if self.samples:
             return {"scheme": "sample", "samples": self.samples, "chains": self.chains}
+        if self.rank:
+            return {"selection": "gp", "gp": {"rank": self.rank}}
         if not self.search:
             return {"singletons": self.singletons}
         kinds = dict(self.search)
@@ -99,6 +103,7 @@ WORKLOADS = (
     Workload("W2", "linca", 20000, 256, 200, 8, 4, most=2.0, what="16 x 16 patches"),
     Workload("W3", "linca", 20000, 676, 800, 10, 4, most=1.25, what="26 x 26 patches"),
     Workload("W4", "linca", 4000, 1600, 1600, 12, 4, most=1.25, what="40 x 40 patches"),
+    Workload("K2", "linca", 200000, 256, 200, 8, 4, most=3.0, what="16 x 16 patches, learned selection", rank=256),
     Workload("S4", "linca", 2000, 1600, 1600, 34, 34, most_ns=5.0, what="40 x 40 patches, sampled", samples=6800),
     Workload("X2", "ssmca", 1000, 81, 100, 10, 10, most_ns=81 * PIXEL, what="9 x 9 patches", samples=400, chains=1),
     Workload("L1", "linca", 40000, 200, 200, 10, 4, True, most=4.0, what="sound"),

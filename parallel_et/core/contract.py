@@ -49,6 +49,7 @@ class EStep(NamedTuple):
     model : the model
     ready : what the model has prepared
     guide : what the scheme has prepared
+    chooser : what the selection has prepared
     beta : 1 / T
     random : random numbers of this iteration, by point
     phase : is told what is being done
@@ -57,13 +58,14 @@ class EStep(NamedTuple):
     model: "Model"
     ready: Any
     guide: Any
+    chooser: Any
     beta: float
     random: Random
     phase: Callable[[str], None]
 
 
 class Learner:
-    """Whatever has parameters that sums over points determine: models, and schemes that learn."""
+    """Whatever has parameters that sums over points determine: models, and schemes and selections that learn."""
 
     params: Mapping[str, Param] = {}
     """Its parameters by name; their axes and limits may depend on its options."""
@@ -382,6 +384,30 @@ class Model(Learner):
         return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
+class Selection(Learner):
+    """Which atoms are candidates for a point: by default those that the model selects.
+
+    One that learns has parameters, sums and an M-step of its own. Its first stage has sums of the posteriors of an
+    iteration under the parameters that this began with.
+    """
+
+    def initial(self, points: int, dims: int) -> Params:
+        """Its own parameters before the first iteration, for so many points of so many dimensions."""
+        return {}
+
+    def keep(self, points: int) -> Kept:
+        """What is to be kept of each point between iterations, as it is before the first, and of new points."""
+        return {}
+
+    def select(self, step: EStep, block: Block, seen: Any, kept: Kept, count: int) -> np.ndarray:
+        """The ``count`` atoms of most promise, in rising order, (n, count) int32; ``seen`` is for the model."""
+        return step.model.select(step.ready, seen, count)
+
+    def note(self, step: EStep, block: Block, posterior: Posterior, kept: Kept) -> Kept:
+        """What is kept of points from now on that are learned from, where that is anything."""
+        return {}
+
+
 class Scheme(Learner, ABC):
     """Which states are considered for a point, and what is kept of it between iterations.
 
@@ -403,6 +429,8 @@ class Scheme(Learner, ABC):
     words: str
     rounds: int = 1
     """How often it is to look at points that it has not kept anything of."""
+    selection: Selection = Selection()
+    """How it preselects, if it does."""
 
     @abstractmethod
     def __init__(self, options: Any, latents: Latents) -> None: ...
@@ -414,6 +442,10 @@ class Scheme(Learner, ABC):
     def keep(self, points: int) -> Kept:
         """What is to be kept of each point between iterations, as it is before the first."""
         return {}
+
+    def vacant(self, points: int) -> Kept:
+        """What it and its selection keep of each point, as it is before the first iteration."""
+        return {**self.keep(points), **self.selection.keep(points)}
 
     @abstractmethod
     def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:

@@ -50,31 +50,33 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         clock("cut")
         used = largest(ranks, expectation.evidence, knobs.points)
 
-    new, ready, unused = params, expectation.ready, np.zeros(0, bool)
+    new, ready, unused = params, expectation.prepared, np.zeros(0, bool)
     earlier: dict[Learner, Totals] = {}
-    for number, (learner, stage) in enumerate(passes):
+    for number, stages in enumerate(passes):
         clock("prepare")
         if number > 0:
-            ready = learner.prepare(new, shared)
+            ready = {learner: learner.prepare(new, shared) for learner, _ in stages}
         clock("blocks")
         with ranks.together():
-            total = expectation.collect(learner, stage, new, ready, used)
-        clock("communication")
-        everywhere = problem.dealt(learner)
-        sums_of = total.everywhere if everywhere else total.on_root
-        found = {**sums_of(ranks), "points": np.array(float(count))}
-        clock("mstep")
-        with ranks.together():
-            if ranks.is_root or everywhere:
-                sums = problem.average(learner, stage, found, knobs)
-                unused = problem.model.usage(sums) <= UNUSED * problem.shard.points if number == 0 else unused
-                if sums["points"]:
-                    by = shared if everywhere else knobs
-                    new = problem.maximise(learner, stage, new, sums, by, params, earlier.get(learner))
-                earlier[learner] = sums
-                new = add_noise(problem, new, knobs) if number == len(passes) - 1 else new
-        clock("communication")
-        new = ranks.agree(new) if everywhere else ranks.share(new)
+            totals = expectation.collect(stages, new, ready, used)
+        for (learner, stage), total in zip(stages, totals, strict=True):
+            clock("communication")
+            everywhere = problem.dealt(learner)
+            sums_of = total.everywhere if everywhere else total.on_root
+            found = {**sums_of(ranks), "points": np.array(float(count))}
+            clock("mstep")
+            with ranks.together():
+                if ranks.is_root or everywhere:
+                    sums = problem.average(learner, stage, found, knobs)
+                    if number == 0 and learner is problem.model:
+                        unused = problem.model.usage(sums) <= UNUSED * problem.shard.points
+                    if sums["points"]:
+                        by = shared if everywhere else knobs
+                        new = problem.maximise(learner, stage, new, sums, by, params, earlier.get(learner))
+                    new = add_noise(problem, new, knobs) if (learner, stage) == passes[-1][-1] else new
+                    earlier[learner] = sums
+            clock("communication")
+            new = ranks.agree(new) if everywhere else ranks.share(new)
 
     problem.carry(params, new)
     expectation.keep()

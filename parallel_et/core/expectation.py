@@ -1,6 +1,6 @@
 """The E-step of one iteration over a rank's blocks: posteriors, and the sums of statistics under them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -35,11 +35,11 @@ class Expectation:
         places = map(slice, [0, *ends], ends)
         self._places = {block.start: place for block, place in zip(self.blocks, places, strict=True)}
         self.evidence = np.full(ends[-1] if ends else 0, np.nan)
-        self.ready, guide = problem.model.prepare(params, knobs), problem.scheme.prepare(params, knobs)
-        random = Random(problem.seed, knobs.iteration)
-        self._steps = [
-            EStep(problem.model, self.ready, guide, 1 / knobs.temperature, random, clock) for clock in self.clocks
-        ]
+        random, beta = Random(problem.seed, knobs.iteration), 1 / knobs.temperature
+        self.prepared = {learner: learner.prepare(params, knobs) for learner in problem.learners.values()}
+        self.ready = self.prepared[problem.model]
+        ready, guide, chooser = self.prepared.values()
+        self._steps = [EStep(problem.model, ready, guide, chooser, beta, random, clock) for clock in self.clocks]
         self._kept: dict[int, Kept] = {}
         self._remembered: dict[int, Posterior] = {}
         self._again, self._room = again, problem.rows.nbytes // SHARE + ROOM
@@ -49,22 +49,30 @@ class Expectation:
         """Compute the posteriors of all blocks, and have something done with each: where it is, its points, this."""
         self._share(lambda part, thread: work(part, *self._of(part, thread)))
 
-    def collect(self, learner: Learner, stage: str, params: Params, ready: Any, used: np.ndarray) -> ExactSum:
-        """The statistics of the used ones of the ``evidence``, (n,) bool; bounded by what ``params`` make of points."""
-        totals = self.problem.sums(learner, stage, params)
+    def collect(
+        self, stages: Sequence[tuple[Learner, str]], params: Params, ready: Mapping[Learner, Any], used: np.ndarray
+    ) -> list[ExactSum]:
+        """The statistics of each stage of the used ones of the ``evidence``, (n,) bool, in one pass.
+
+        Bounded by what ``params`` make of points.
+        """
+        every = [self.problem.sums(learner, stage, params) for learner, stage in stages]
 
         def work(part: slice, thread: int) -> None:
             block, posterior = self._of(part, thread)
-            self.clocks[thread]("statistics")
-            learner.collect(stage, ready, block, posterior, used[self._places[part.start]], totals[thread])
+            for (learner, stage), totals in zip(stages, every, strict=True):
+                self.clocks[thread]("select" if learner is self.problem.scheme.selection else "statistics")
+                some = used[self._places[part.start]]
+                learner.collect(stage, ready[learner], block, posterior, some, totals[thread])
             self.clocks[thread]("waiting")
 
         self._share(work)
-        for total in totals:
-            total.check()
-        for total in totals[1:]:
-            totals[0].merge(total)
-        return totals[0]
+        for totals in every:
+            for total in totals:
+                total.check()
+            for total in totals[1:]:
+                totals[0].merge(total)
+        return [totals[0] for totals in every]
 
     def keep(self) -> None:
         """From now on the points are as the scheme has left them."""
@@ -91,7 +99,10 @@ class Expectation:
         if part.start in self._remembered:
             return block, self._remembered[part.start]
         kept = {name: values[part] for name, values in problem.kept.items()}
-        posterior, new = problem.scheme.infer(self._steps[thread], block, kept)
+        step, selection = self._steps[thread], problem.scheme.selection
+        posterior, new = problem.scheme.infer(step, block, kept)
+        clock("select")
+        new = {**new, **selection.note(step, block, posterior, kept)}
         clock("waiting")
         self.evidence[self._places[part.start]] = posterior.evidence
         if not self._again:
@@ -109,5 +120,5 @@ class Expectation:
 def at_rest(model: Model, scheme: Scheme, params: Params, seed: int = 0) -> EStep:
     """The E-step of a trained model: at temperature 1, whatever the schedules of its job were."""
     knobs = Knobs(0, 1.0, 0.0, 0, {}, {name: knob.rule(1.0) for name, knob in model.knobs.items()}, scheme.most)
-    ready, guide = model.prepare(params, knobs), scheme.prepare(params, knobs)
-    return EStep(model, ready, guide, 1.0, Random(seed, 0), lambda phase: None)
+    ready, guide, chooser = (learner.prepare(params, knobs) for learner in (model, scheme, scheme.selection))
+    return EStep(model, ready, guide, chooser, 1.0, Random(seed, 0), lambda phase: None)

@@ -50,8 +50,9 @@ def evidence(problem: Problem, ranks: Ranks, params: Params) -> float:
 
 def posterior_of(step: EStep, scheme: Scheme, block: Block) -> Posterior:
     """The posterior of points that a trained model is shown for the first time."""
-    kept = scheme.keep(len(block))
+    kept = scheme.vacant(len(block))
     for number in range(scheme.rounds):
         step = step._replace(random=step.random._replace(iteration=number))
-        posterior, kept = scheme.infer(step, block, kept)
+        posterior, new = scheme.infer(step, block, kept)
+        kept |= new
     return posterior

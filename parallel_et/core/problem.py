@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -50,12 +51,21 @@ class Problem:
     averages: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     _sums: dict[tuple[Learner, str], list[ExactSum]] = field(default_factory=dict)
 
-    def passes(self, knobs: Knobs | None = None) -> Iterator[tuple[Learner, str]]:
-        """The stages of the M-step, or those that an iteration has: the model's, then those of a scheme that learns."""
-        for learner in (self.model, self.scheme):
-            for stage in learner.stages:
+    @property
+    def learners(self) -> dict[str, Learner]:
+        """The model, and the scheme and its selection, which may learn as well."""
+        return {"model": self.model, "scheme": self.scheme, "selection": self.scheme.selection}
+
+    def passes(self, knobs: Knobs | None = None) -> Iterator[list[tuple[Learner, str]]]:
+        """The stages of the M-step, or those that an iteration has, by the passes over the posteriors that they take.
+
+        The first has the first stage of all; then come the others, those of the model first.
+        """
+        yield [(learner, learner.stages[0]) for learner in self.learners.values() if learner.stages]
+        for learner in self.learners.values():
+            for stage in learner.stages[1:]:
                 if knobs is None or learner.takes(stage, knobs):
-                    yield learner, stage
+                    yield [(learner, stage)]
 
     def sums(self, learner: Learner, stage: str, params: Params) -> list[ExactSum]:
         """Where each thread of the team adds up the statistics of a stage, empty; always the same memory."""
@@ -89,12 +99,12 @@ class Problem:
 
     def carry(self, old: Params, new: Params) -> None:
         """From now on the averages, which were of the parameters ``old``, are of ``new``."""
-        for learner, stage in self.passes():
+        for learner, stage in chain.from_iterable(self.passes()):
             if sums := self.averages.get(place := self._place(learner, stage)):
                 self.averages[place] = {**sums, **learner.carried(stage, sums, old, new)}
 
     def _place(self, learner: Learner, stage: str) -> str:
-        return f"{'model' if learner is self.model else 'scheme'} {stage}"
+        return f"{next(kind for kind, one in self.learners.items() if one is learner)} {stage}"
 
     def maximise(
         self,

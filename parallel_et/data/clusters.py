@@ -11,6 +11,8 @@ from parallel_et.data.base import GROUP, DataOptions, Generated
 
 MOST_CENTRES = 1 << 24
 """Numbers in all centres together."""
+ASIDE = 0.05
+"""How far centres are beside a line, and from their places on it, beside how far they are from each other."""
 
 
 class ClustersOptions(DataOptions):
@@ -21,6 +23,7 @@ class ClustersOptions(DataOptions):
     clusters: int = Field(10, ge=1, le=MOST_CENTRES, description="number of clusters")
     dims: int = Field(2, ge=1, le=MOST_CENTRES, description="dimensions, D")
     apart: float = Field(5.0, gt=0, le=LARGEST, description="standard deviation of the centres, in each dimension")
+    line: bool = Field(False, description="whether the centres lie on a line, so far from each other, or nearly so")
     sigma: float = Field(1.0, ge=0, le=LARGEST, description="standard deviation of the points around their centre")
     seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
 
@@ -53,7 +56,12 @@ class Clusters(Generated):
 
     def _centres(self) -> np.ndarray:
         o = self.options
-        return o.apart * stream(self.seed, "centres").standard_normal((o.clusters, o.dims))
+        normal = stream(self.seed, "centres").standard_normal((o.clusters + o.line, o.dims))
+        if not o.line:
+            return o.apart * normal
+        direction = normal[-1] / np.linalg.norm(normal[-1])
+        places = np.arange(o.clusters) - 0.5 * (o.clusters - 1)
+        return o.apart * (places[:, None] * direction + ASIDE * normal[:-1])
 
 
 SOURCE = Clusters

@@ -18,6 +18,7 @@ from parallel_et.papers.planted import run_planted
 from parallel_et.papers.receptive import count_kinds
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.schemes import run_schemes
+from parallel_et.papers.selections import by_clusters, by_selections
 from parallel_et.papers.strengths import by_candidates
 from parallel_et.papers.strokes import beside_linear
 from parallel_et.papers.table import Row, beside, judge
@@ -212,6 +213,8 @@ KINDS = {
     "best": best_of_sets,
     "inference": beyond_gamma,
     "schemes": by_schemes,
+    "selections": by_selections,
+    "clusters": by_clusters,
     "strengths": by_candidates,
     "strokes": beside_linear,
 }

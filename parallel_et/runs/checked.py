@@ -34,10 +34,11 @@ def check_result(result: "Result", where: str) -> None:
         model = job.Model(job.model, D)
         params, causes, knobs = limits_of(model), model.latents.atoms, tuple(model.knobs)
         scheme = job.Scheme(job.inference, model.latents)
-        params |= {name: Limits(value.shape) for name, value in scheme.initial().items()}
+        own = {**scheme.initial(), **scheme.selection.initial(N, D)}
+        params |= {name: Limits(value.shape) for name, value in own.items()}
         averages = {
             f"{kind} {stage}/{name}": Limits(shape)
-            for kind, learner in (("model", model), ("scheme", scheme))
+            for kind, learner in (("model", model), ("scheme", scheme), ("selection", scheme.selection))
             for number, stage in enumerate(learner.stages)
             if number == 0 or any(name.startswith(f"{kind} {stage}/") for name in result.averages)
             for name, shape in {**{n: one.shape for n, one in learner.sums(stage).items()}, "points": ()}.items()

@@ -81,7 +81,7 @@ def demand(
     sums = 2 * count_statistics(model)  # two words each
     prepared = 2 * fields + H * H
     together = ROOT_ARRAYS * fields if model.dealt else 0  # all ranks do the M-step
-    kept = sum(values.nbytes for values in scheme.keep(1).values())
+    kept = sum(values.nbytes for values in scheme.vacant(1).values())
     aside = min(held, block * -(-held // (block * ranks)))
     data = (most + aside) * row
     data = data if memory is None else min(data, in_bytes(memory))

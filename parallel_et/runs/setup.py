@@ -134,6 +134,9 @@ def problem_of(job: Job, whole: Source, ranks: Ranks) -> tuple[Problem, np.ndarr
     batch = job.anneal.batch or source.points
     if batch > source.points:
         raise UserError(f"anneal.batch: expected at most the {source.points} points of the data, found {batch}")
+    if batch < source.points and scheme.selection.stages:
+        expected = "all points in each iteration for a selection that is learned"
+        raise UserError(f"anneal.batch: expected {expected}, found anneal.batch = {batch}")
     if job.anneal.renew:
         if batch < source.points:
             raise UserError(f"anneal.renew: expected all points in each iteration, found anneal.batch = {batch}")
@@ -154,7 +157,7 @@ def problem_of(job: Job, whole: Source, ranks: Ranks) -> tuple[Problem, np.ndarr
         held_rows, _, _, more = open_seen(job, model, held, others, ranks, aside, mean)
         holdout, digest = Holdout(others, held_rows, max(batches.count, scheme.rounds)), digest + more
     plan = Plan(job.anneal, model, scheme.most, batches)
-    team, kept = Team(job.run.threads), scheme.keep(len(shard))
+    team, kept = Team(job.run.threads), scheme.vacant(len(shard))
     problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept, mean, holdout)
     return problem, digest
 
@@ -216,7 +219,9 @@ def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
         if getattr(job.model, name, None) is None and getattr(job.model.init, name) is None:
             params[name] = np.full(model.shape(name), value)
     ordered = {name: params[name] for name in model.params}
-    return ranks.share({**model.constrain(ordered), **problem.scheme.initial()})
+    scheme = problem.scheme
+    own = {**scheme.initial(), **scheme.selection.initial(problem.shard.points, model.D)}
+    return ranks.share({**model.constrain(ordered), **own})
 
 
 def given_arrays(job: Job, model: Model) -> dict[str, np.ndarray]:

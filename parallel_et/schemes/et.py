@@ -6,18 +6,17 @@ import numpy as np
 from pydantic import Field
 
 from parallel_et.core.contract import Block, EStep, Kept, Scheme
-from parallel_et.core.options import SchemeOptions
 from parallel_et.core.posterior import Posterior
-from parallel_et.core.schema import MOST
+from parallel_et.core.schema import MOST, Section
 from parallel_et.core.states import Latents, Table
-from parallel_et.kernels import select
+from parallel_et.schemes.parts.selection import SelectingOptions, chosen, selection_of
 
 MOST_GAMMA = 20
 MOST_STATES = 1 << MOST_GAMMA
 """States a point: those of so many causes, in any combination."""
 
 
-class ETOptions(SchemeOptions):
+class ETOptions(SelectingOptions):
     """The keys of [inference] for et."""
 
     scheme: str = Field("et", description="expectation truncation")
@@ -53,11 +52,12 @@ class ETOptions(SchemeOptions):
 class ExpectationTruncation(Scheme):
     """q_n on K_n = the states of at most gamma of the H' candidates, optionally with all single causes."""
 
-    Options: ClassVar[type[SchemeOptions]] = ETOptions
+    Options: ClassVar[type[Section]] = ETOptions
 
     def __init__(self, options: Any, latents: Latents) -> None:
         self.candidates, self.most, self.singles = self.extent(options, latents)
         self.random = getattr(options, "random", 0)
+        self.selection = selection_of(options, latents, self.candidates)
         self.table = Table.of(latents, self.candidates, self.most)
         self.count = len(self.table)
         self.words = f"{self.count} states a point" + " and every cause alone" * self.singles
@@ -70,14 +70,16 @@ class ExpectationTruncation(Scheme):
     def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
         step.phase("select")
         seen = step.model.observe(step.ready, block, self.singles)
-        candidates = chosen(step, block, seen, self.candidates, self.random)
+        candidates = chosen(self.selection, step, block, seen, kept, self.candidates, self.random)
         step.phase("states")
         return step.model.over_table(step.ready, seen, candidates, self.table, step.beta, self.singles), kept
 
     def alone(self, step: EStep, block: Block) -> np.ndarray:
         considered = np.zeros((len(block), step.model.latents.atoms), bool)
         seen = step.model.observe(step.ready, block, self.singles)
-        np.put_along_axis(considered, chosen(step, block, seen, self.candidates, self.random), True, 1)
+        kept = self.vacant(len(block))
+        candidates = chosen(self.selection, step, block, seen, kept, self.candidates, self.random)
+        np.put_along_axis(considered, candidates, True, 1)
         return considered | self.singles
 
     def raised(self, latents: Latents, most: int) -> "ExpectationTruncation | None":
@@ -86,21 +88,9 @@ class ExpectationTruncation(Scheme):
         if gamma > latents.most_of(latents.atoms) or latents.states(candidates, gamma) > most:
             return None
         options = ETOptions(candidates=candidates, gamma=gamma, random=self.random, singletons=self.singles)
-        return ExpectationTruncation(options, latents)
-
-
-def chosen(step: EStep, block: Block, seen: Any, count: int, random: int) -> np.ndarray:
-    """The candidates of each point, in rising order, so many of them drawn at random; (n, count) int32."""
-    atoms = step.model.latents.atoms
-    if count == atoms:
-        return np.tile(np.arange(atoms, dtype=np.int32), (len(block), 1))
-    best = step.model.select(step.ready, seen, count - random)
-    if not random:
-        return best
-    candidates = np.empty((len(block), count), np.int32)
-    candidates[:, : count - random] = best
-    select.add_random(step.random.uniforms("candidates", block.first, (len(block), random)), atoms, candidates)
-    return candidates
+        more = ExpectationTruncation(options, latents)
+        more.selection = self.selection
+        return more
 
 
 SCHEME = ExpectationTruncation

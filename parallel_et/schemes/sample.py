@@ -6,19 +6,18 @@ from pydantic import Field
 
 from parallel_et.core.contract import Block, EStep, Kept, Scheme
 from parallel_et.core.gibbs import Sweeps
-from parallel_et.core.options import SchemeOptions
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.schema import MOST
 from parallel_et.core.states import Latents
 from parallel_et.kernels import gibbs  # noqa: F401  linear models sample by it
-from parallel_et.schemes.et import chosen
+from parallel_et.schemes.parts.selection import SelectingOptions, chosen, selection_of
 
 MOST_SAMPLES = 1 << 24
 """Samples of a point."""
 MOST_CHAINS = 1 << 12
 
 
-class SampleOptions(SchemeOptions):
+class SampleOptions(SelectingOptions):
     """The keys of [inference] for sample."""
 
     scheme: str = Field("sample", description="Gibbs sampling over preselected causes")
@@ -59,12 +58,13 @@ class SelectAndSample(Scheme):
     F_n is the log of the sum of p over the distinct ones among the ends of all sweeps: a bound, as for any K_n.
     """
 
-    Options: ClassVar[type[SchemeOptions]] = SampleOptions
+    Options: ClassVar[type[SelectingOptions]] = SampleOptions
     needs = ("sample",)
 
     def __init__(self, options: Any, latents: Latents) -> None:
         self.sampled = options.candidates or latents.atoms
         self.random = options.random if self.sampled < latents.atoms else 0
+        self.selection = selection_of(options, latents, self.sampled)
         self.chains, self.joint = options.chains, options.weights == "joint"
         self.most, self.candidates = latents.most_of(self.sampled), 0  # none that would be the same next time
         samples = options.samples or 200 * self.sampled
@@ -79,7 +79,7 @@ class SelectAndSample(Scheme):
     def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
         step.phase("select")
         seen = step.model.observe_chains(step.ready, block)
-        candidates = chosen(step, block, seen, self.sampled, self.random)
+        candidates = chosen(self.selection, step, block, seen, kept, self.sampled, self.random)
         step.phase("states")
         sweeps = Sweeps(self.sweeps, self.burn, self.chains, step.random, block.first, self.joint)
         return step.model.sample(step.ready, seen, candidates, sweeps, step.beta), kept

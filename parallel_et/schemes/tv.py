@@ -8,13 +8,13 @@ import numpy as np
 from pydantic import Field
 
 from parallel_et.core.contract import Block, EStep, Kept, Knobs, Model, Params, Scheme
-from parallel_et.core.options import SchemeOptions
 from parallel_et.core.posterior import Posterior, Sparse
 from parallel_et.core.schema import MOST, Section
 from parallel_et.core.states import Latents, Table, nearest
 from parallel_et.errors import UserError
 from parallel_et.kernels import VACANT, search, truncated
 from parallel_et.schemes.et import MOST_STATES
+from parallel_et.schemes.parts.selection import SelectingOptions, chosen, selection_of
 
 NEIGHBOURS = 8
 """Atoms that are near one, for proposals of the kind ``near``."""
@@ -40,7 +40,7 @@ class Proposals(Section):
     blind: int = number("any number of any causes")
 
 
-class SearchOptions(SchemeOptions):
+class SearchOptions(SelectingOptions):
     """The keys of [inference] for schemes that keep states and search for better ones."""
 
     gamma: int | None = Field(
@@ -100,6 +100,7 @@ class Search(NamedTuple):
     step: EStep
     block: Block
     seen: Any
+    kept: Kept
     states: np.ndarray
     logs: np.ndarray
     marks: np.ndarray
@@ -120,6 +121,7 @@ class TruncatedVariational(Scheme):
         self.kept = min(self.wanted(options), latents.states(latents.atoms, self.most))
         self.propose = {kind: number for kind, number in options.propose if number} or self._usual()
         self.candidates = 0
+        self.selection = selection_of(options, latents, min(self.most, latents.atoms - 1))
         self._owner = latents.owners.astype(np.int32)
         self._options = options
         self.count = self.kept + max([self.kept, *self.propose.values()])
@@ -171,7 +173,7 @@ class TruncatedVariational(Scheme):
         states = kept["states"].astype(np.int32)
         marks = np.empty(states.shape[:2], np.uint64)
         search.mark(states, marks)
-        at = Search(step, block, seen, states, step.model.log_states(step.ready, seen, states), marks)
+        at = Search(step, block, seen, kept, states, step.model.log_states(step.ready, seen, states), marks)
         if (states[:, 0, 0] == VACANT).any():
             self._enter(at, self._first(at))
         for kind, number in self.propose.items():
@@ -199,10 +201,7 @@ class TruncatedVariational(Scheme):
 
     def _constructed(self, at: Search, table: Table, number: int) -> np.ndarray:
         K, count = len(table), max(1, int(table.members.max()) + 1)
-        if count < self.latents.atoms:
-            candidates = at.step.model.select(at.step.ready, at.seen, count)
-        else:
-            candidates = np.tile(np.arange(self.latents.atoms, dtype=np.int32), (len(at.block), 1))
+        candidates = chosen(self.selection, at.step, at.block, at.seen, at.kept, count)
         out, start, stride = self._room(at, min(number, K)), np.zeros(len(at.block), np.int64), 1
         if number < K:
             start = (at.step.random.uniforms("select", at.block.first, (len(start), 1))[:, 0] * K).astype(np.int64)

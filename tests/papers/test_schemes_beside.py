@@ -60,5 +60,6 @@ def test_what_takes_hours_is_run_only_if_it_is_named():
     def jobs(*more):
         return [row["job"] for row in chosen(arguments(["thesis-2018", *more]))["experiment"]]
 
-    assert jobs() == ["bars", "patches"]
+    assert "bars" in jobs()
+    assert "patches-1600" not in jobs()
     assert jobs("--only", "patches-1600") == ["patches-1600"]

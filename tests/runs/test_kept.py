@@ -105,11 +105,12 @@ def test_damage_to_what_is_kept_is_noticed(whole, job, how):
 
 
 VALUES = 'name = "gsc"\neach = ["pi", "mu", "psi"]\ncauses = 6\nlearn = ["W", "sigma", "pi", "mu", "psi"]'
+GP = '\nselection = "gp"\ngp = {rank = 40, every = 4}'
 
 
-@pytest.mark.parametrize("batch, values", [(None, False), (150, False), (None, True)])
-def test_kept_states_survive_a_kill_other_ranks_a_cut_and_streaming(batch, values, place, tmp_path):
-    search = 'scheme = "tv"\nstates = 7\ngamma = 4\npropose = {select = 3, flip = 3, marginals = 2}'
+@pytest.mark.parametrize("batch, values, selection", [(None, False, GP), (150, False, ""), (None, True, "")])
+def test_kept_states_survive_a_kill_other_ranks_a_cut_and_streaming(batch, values, selection, place, tmp_path):
+    search = 'scheme = "tv"\nstates = 7\ngamma = 4\npropose = {select = 3, flip = 3, marginals = 2}' + selection
     text = JOB.format(iterations=30).replace('file = "moody.py"\ncandidates = 4\ngamma = 2', search)
     text = text.replace('name = "linca"\ncauses = 6\nlearn = ["W", "sigma"]', VALUES) if values else text
     text = text if batch is None else text.replace("[anneal]", f"[anneal]\nbatch = {batch}")  # 7 or more a pass

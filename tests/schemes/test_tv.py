@@ -207,7 +207,7 @@ def test_every_kind_gives_states_of_the_model_and_the_same_in_any_blocks(kind, l
 
 def at_rest_of(model, scheme):
     guide = scheme.prepare({}, Knobs(0, 1.0, 0.0, 0, {}, {}, scheme.most))
-    return EStep(model, None, guide, 1.0, Random(4, 0), lambda phase: None)
+    return EStep(model, None, guide, None, 1.0, Random(4, 0), lambda phase: None)
 
 
 @pytest.mark.parametrize("latents", LATENTS.values(), ids=LATENTS)

@@ -1,0 +1,95 @@
+"""Selections beside each other: how often all causes are found, and what becomes of clusters (TH fig. 4.2 and 4.3)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any, cast
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from parallel_et.core.contract import Params
+from parallel_et.core.plan import Position
+from parallel_et.data.base import Generated
+from parallel_et.papers.table import Row, beside
+from parallel_et.papers.variants import run_each
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.inference import Inference, exact_for
+from parallel_et.runs.job import read_job
+from parallel_et.runs.repeat import TrialsOptions
+from parallel_et.runs.training import Training, begin
+
+NEAR = 0.02
+"""Share of the points by which a trial may fall short of the true clusters, and counts as right."""
+
+
+def by_selections(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials of several selections, a row each, each beside the first of them; none if stopped."""
+    found = run_each(ranks, options, experiment["variants"], place, seeds, lambda path, told, trials: trials)
+    rows, first = list[Row](), None
+    for name, trials in (found or {}).items():
+        complete, count = sum(trial.found == trial.causes for trial in trials), len(trials)
+        off = [
+            f"{key} within {max(abs(float(t.params[key]) / value - 1) for t in trials if t.found == t.causes):.1%}"
+            for key, value in experiment["truth"].items()
+            if complete
+        ]
+        words = ", ".join([f"all causes in {complete} of {count}", *off])
+        verdict = "the first" if first is None else beside(first, complete, count)
+        first = first or {"found": complete, "of": count}
+        seconds = float(np.mean([trial.seconds for trial in trials]))
+        rows.append(
+            Row(f"{experiment['job']}: {name}", experiment["published"]["text"], words, verdict, count, seconds)
+        )
+    return rows
+
+
+def by_clusters(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run several selections on clusters, a row each, from the start of the job or from the optimum."""
+    variants: Mapping[str, Sequence[str]] = experiment["variants"]
+    optimum, rows = experiment.get("optimum", False), list[Row]()
+    for name, settings in variants.items():
+        begun = perf_counter()
+
+        def shares(root: Ranks, told: Sequence[str] = (*options.set, *settings)) -> np.ndarray:
+            return np.array([shares_of(root, options.job, [*told, f"run.seed={seed}"], optimum) for seed in seeds])
+
+        found = ranks.on_root_alone(shares)
+        right, seconds = int((found[:, 0] > found[:, 1] - NEAR).sum()), (perf_counter() - begun) / len(seeds)
+        words = f"right in {right} of {len(seeds)}, {found[:, 0].mean():.1%} of the points, of {found[:, 1].mean():.1%}"
+        title = f"{experiment['job']}{', from the optimum' * optimum}: {name}"
+        published = experiment["published"].get(name, "")
+        rows.append(Row(title, published, words, "", len(seeds), seconds))
+    return rows
+
+
+def shares_of(root: Ranks, job: str, settings: list[str], optimum: bool) -> tuple[float, float]:
+    """Share of the points that a run puts into their own clusters, and that the true clusters do."""
+    training = begin(read_job(job, settings), root)
+    true = true_params(training)
+    if optimum:
+        training.at = Position(0, {**training.at.params, **true})
+    training.run()
+    return share_right(training, training.at.params), share_right(training, true)
+
+
+def true_params(training: Training) -> Params:
+    """Of round clusters of equal weight."""
+    model, truth = training.problem.model, training.truth
+    var = model.filled("var", float(truth["sigma"]) ** 2)
+    return {"W": np.asfortranarray(truth["W"]), "var": var, "pi": model.filled("pi", 1 / model.H)}
+
+
+def share_right(training: Training, params: Params) -> float:
+    """Share of the points whose most probable cluster is their own, if each is named after one of the true ones."""
+    model, source = training.problem.model, cast(Generated, training.source)
+    Y = np.asarray(source.read(0, source.points)[:, : source.dims], np.float64)
+    own = np.concatenate([states.argmax(1) for *_, states in source.drawn(0, source.points)])
+    inference = Inference(model, exact_for(model.latents), params, ["means"])
+    together = np.zeros((model.H, model.H))
+    np.add.at(together, (own, inference.block(Y)["means"].argmax(1)), 1)
+    return float(together[linear_sum_assignment(-together)].sum() / source.points)

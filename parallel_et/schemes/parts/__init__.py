@@ -1,0 +1,1 @@
+"""What schemes share: how candidates are selected."""

@@ -1,0 +1,272 @@
+"""A selection that is learned: Gaussian-process regression of the posterior means on the points (TH ch. 4)."""
+
+from collections.abc import Mapping
+from threading import local
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import get_blas_funcs
+from scipy.sparse import csc_array
+
+from parallel_et.core.contract import Block, EStep, Kept, Knobs, Param, Params, Selection, Sum, Summary, Totals
+from parallel_et.core.posterior import Posterior
+from parallel_et.core.states import best
+from parallel_et.kernels import fixed
+from parallel_et.schemes.parts.regression import START, Kernel, fitted, pivoted, root_of
+from parallel_et.schemes.parts.selection import GPOptions, with_random
+
+FITTED = 256
+"""Points by which a kernel is fitted, at most."""
+WIDE = 4
+"""Points among which pivots are searched, for each of these."""
+PLACES = 16
+"""Largest posterior means that are kept of a point, at least; and for each candidate two."""
+LEAST: dict[type, float] = {np.float64: 1e-13, np.float32: 1e-5}
+"""Share of the variance for which a pivot is worth it, by the precision of features."""
+NEGLIGIBLE = 1e-6
+"""Probability that counts as zero."""
+SLACK = 1.01
+"""Of the bounds of features, which are rounded."""
+
+
+class GPSelection(Selection):
+    """Candidates are the atoms whose probability, as a Gaussian process predicts it from all other points, is largest.
+
+    Of a point that is learned from, its own part in the prediction is taken out: with the prediction m, the leverage l
+    and the target s that is (m - l s) / (1 - l), the quotient of TH eq. 4.6, from its own row alone.
+
+    All points are learned from, also those that a cut leaves out of the M-step of the model. ``weights`` are learned in
+    every iteration, from targets that change; after the first, and every T* iterations, so are the ``kernel`` and its
+    pivots, by points from all parts of the data, and then the ``gram`` matrix of features. Before that the
+    candidates are random, or the model's own.
+    """
+
+    stages = ("weights", "kernel", "gram")
+    params = {
+        **{f"gp_{name}": Param("", f"{name} of the kernel") for name in Kernel._fields},
+        "gp_centre": Param("1D", "what is subtracted from points"),
+        "gp_state": Param("13", "the unit of points, the iterations before the kernel was made, and how many points"),
+        "gp_pivots": Param("QD", "points that others are compared with"),
+        "gp_factor": Param("QQ", "what makes features of kernels"),
+        "gp_root": Param("QQ", "a root of the inverse of the gram matrix"),
+        "gp_weights": Param("QH", "of features in predictions"),
+    }
+
+    def __init__(self, options: GPOptions, atoms: int, candidates: int) -> None:
+        self.options, self.atoms = options, atoms
+        self.places = min(atoms, max(PLACES, 2 * candidates))
+
+    def initial(self, points: int, dims: int) -> Params:
+        Q = min(self.options.rank, points)
+        self.sizes = Q, min(points, max(FITTED, WIDE * Q)), dims
+        return {
+            **{f"gp_{name}": np.array(value) for name, value in START[self.options.kernel]._asdict().items()},
+            "gp_centre": np.zeros((1, dims)),
+            "gp_state": np.array([[1.0, 0.0, points]]),
+            "gp_pivots": np.zeros((Q, dims)),
+            "gp_factor": np.zeros((Q, Q)),
+            "gp_root": np.zeros((Q, Q)),
+            "gp_weights": np.zeros((Q, self.atoms)),
+        }
+
+    def keep(self, points: int) -> Kept:
+        return {
+            "gp_atoms": np.full((points, self.places), -1, np.int32),
+            "gp_means": np.zeros((points, self.places), np.float32),
+            "gp_leverage": np.zeros(points),
+            "gp_kernel": np.full(points, -1, np.int32),
+        }
+
+    # the E-step
+
+    def prepare(self, params: Params, knobs: Knobs) -> "Predictor":
+        return Predictor(params)
+
+    def select(self, step: EStep, block: Block, seen: Any, kept: Kept, count: int) -> np.ndarray:
+        chooser: Predictor = step.chooser
+        if not chooser.number and self.options.first == "own":
+            return super().select(step, block, seen, kept, count)
+        if not chooser.number:
+            return with_random(step, block, np.empty((len(block), 0), np.int32), count)
+        return best(chooser.predict(block, kept), count)
+
+    def note(self, step: EStep, block: Block, posterior: Posterior, kept: Kept) -> Kept:
+        atoms, means = step.chooser.targets(posterior, self.atoms, self.places)
+        number = np.full(len(block), step.chooser.number, np.int32)
+        leverage = step.chooser.leverage(block, kept)
+        return {"gp_atoms": atoms, "gp_means": means, "gp_leverage": leverage, "gp_kernel": number}
+
+    # the M-step
+
+    def takes(self, stage: str, knobs: Knobs) -> bool:
+        return stage == "weights" or knobs.iteration == 0 or (knobs.iteration + 1) % self.options.every == 0
+
+    def sums(self, stage: str) -> Mapping[str, Sum]:
+        Q, sample, dims = self.sizes
+        targets = Sum((self.atoms, Q), lambda params, summary: SLACK * variance(params, summary) ** 0.5)
+        if stage == "weights":
+            return {"targets": targets}
+        if stage == "gram":
+            return {"targets": targets, "gram": Sum((Q, Q), lambda params, summary: SLACK * variance(params, summary))}
+        rows = Sum((sample * dims,), lambda params, summary: summary.largest)
+        return {"rows": rows, "means": Sum((sample * self.atoms,))}
+
+    def collect(self, stage: str, ready: Any, block: Block, posterior: Any, used: np.ndarray, total: Any) -> None:
+        row, atom, means = ready.targets(posterior, self.atoms, self.places).entries()
+        start = np.searchsorted(row, np.arange(len(block) + 1))
+        targets = csc_array((means.astype(ready.dtype), atom, start), (self.atoms, len(block)))
+        if stage == "kernel":
+            self._sample(ready, block, targets, total)
+        elif stage == "gram" or ready.number:
+            features = ready.features(block)
+            total.add("targets", targets @ features)
+            if stage == "gram":
+                total.add("gram", features.T @ features)
+
+    def _sample(self, ready: "Predictor", block: Block, targets: csc_array, total: Any) -> None:
+        """Points and targets of the block that are among those that kernel and pivots are made by, at their places."""
+        numbers = np.arange(self.sizes[1]) * ready.points // self.sizes[1]
+        first, last = np.searchsorted(numbers, (block.first, block.first + len(block))).tolist()
+        here = numbers[first:last] - block.first
+        for name, values in (("rows", block.Y[here]), ("means", targets[:, here].toarray().T)):
+            scale, high, low, largest = total.words(name)
+            place = slice(first * values.shape[1], last * values.shape[1])
+            fixed.add(np.ascontiguousarray(values, np.float64).reshape(-1), scale, high[place], low[place], largest)
+
+    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+        if stage == "kernel":
+            return self._kernel(params, sums, knobs)
+        root, state = params["gp_root"], params["gp_state"].copy()
+        if stage == "gram":
+            root, state[0, 1] = root_of(sums["gram"], float(params["gp_white"])), knobs.iteration + 1
+        weights = root @ (root.T @ sums["targets"].T)
+        return {"gp_root": root, "gp_weights": weights, "gp_state": state}
+
+    def _kernel(self, params: Params, sums: Totals, knobs: Knobs) -> Params:
+        """Kernel and pivots; in the first iteration, whose targets tell little, the kernel is not fitted."""
+        Q, sample, dims = self.sizes
+        rows, means = sums["rows"].reshape(sample, dims), sums["means"].reshape(sample, self.atoms)
+        some = np.arange(min(sample, FITTED)) * sample // min(sample, FITTED)
+        state, centre, kernel = params["gp_state"].copy(), params["gp_centre"], kernel_of(params)
+        if not state[0, 1]:
+            centre = rows.mean(0, keepdims=True)
+            state[0, 0] = median_distance(rows[some])
+        points = (rows - centre) / state[0, 0]
+        if knobs.iteration > 0:
+            kernel = fitted(kernel, points[some], means[some])
+        pivots, factor, least = np.zeros((Q, dims)), np.zeros((Q, Q)), LEAST[precision(Q, state)]
+        taken, inverse = pivoted(kernel, points, Q, least)
+        pivots[: len(taken)], factor[: len(taken), : len(taken)] = points[taken], inverse
+        numbers = {f"gp_{name}": np.array(value) for name, value in kernel._asdict().items()}
+        return {**numbers, "gp_state": state, "gp_centre": centre, "gp_pivots": pivots, "gp_factor": factor}
+
+
+class Predictor:
+    """What all blocks of an iteration need; of the last block of each thread it remembers what it has computed.
+
+    Features are in double precision where all points are pivots, as then the regression is to be exact; else in single.
+    """
+
+    def __init__(self, params: Params) -> None:
+        (self.unit, number, points), self.kernel = params["gp_state"][0].tolist(), kernel_of(params)
+        self.number, self.points = int(number), int(points)
+        self.dtype = precision(len(params["gp_pivots"]), params["gp_state"])
+        self.centre = params["gp_centre"]
+        names = ("gp_pivots", "gp_factor", "gp_root", "gp_weights")
+        arrays: list[np.ndarray] = [np.asarray(params[name], self.dtype) for name in names]
+        self.pivots, self.factor, self.root, self.weights = arrays
+        self._times = get_blas_funcs("trmm", (self.factor,))  # the factor is triangular
+        self._last = local()
+
+    def features(self, block: Block) -> np.ndarray:
+        """Of the points of a block, (n, Q)."""
+        if getattr(self._last, "rows", None) is not block.rows:
+            points: np.ndarray = np.empty(block.Y.shape, self.dtype)
+            np.multiply(block.Y - self.centre, 1 / self.unit, out=points, casting="same_kind")
+            kernels = self.kernel.between(points, self.pivots)
+            self._last.rows, self._last.features = block.rows, self._times(1.0, self.factor, kernels.T, trans_a=1).T
+        return self._last.features
+
+    def predict(self, block: Block, kept: Kept) -> np.ndarray:
+        """The targets of a block as all other points predict them, (n, atoms); of new points as all do."""
+        predicted = (self.features(block) @ self.weights).astype(np.float64)
+        if kept["gp_kernel"][0] >= 0:  # these are learned from
+            leverage = self.leverage(block, kept)
+            row, atom, means = Targets(kept["gp_atoms"], kept["gp_means"]).entries()
+            predicted[row, atom] -= leverage[row] * means
+            predicted /= 1 - leverage[:, None]
+        return predicted
+
+    def leverage(self, block: Block, kept: Kept) -> np.ndarray:
+        """How much a point's own target counts in its prediction, (n,)."""
+        if not self.number or kept["gp_kernel"][0] == self.number:
+            return kept["gp_leverage"]
+        own = self.features(block) @ self.root
+        return np.einsum("nq,nq->n", own, own).astype(np.float64)
+
+    def targets(self, posterior: Posterior, atoms: int, places: int) -> "Targets":
+        """The largest probabilities of atoms, in ``places`` a point; others, and what is negligible, count as zero."""
+        if getattr(self._last, "posterior", None) is not posterior:
+            self._last.posterior, self._last.targets = posterior, largest(posterior.active(atoms), places)
+        return self._last.targets
+
+
+class Targets(NamedTuple):
+    """Of each point the atoms that may be active, (n, places), then -1; and their probabilities (n, places)."""
+
+    atoms: np.ndarray
+    means: np.ndarray
+
+    def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Row, atom and probability of all that are not zero, (m,) each."""
+        row, place = nonzero(self.atoms >= 0)
+        return row, self.atoms[row, place], self.means[row, place]
+
+
+def largest(active: np.ndarray, places: int) -> Targets:
+    """Of probabilities (n, atoms) the largest, in rising order of the atoms."""
+    row, atom = nonzero(active > NEGLIGIBLE)
+    full = np.bincount(row, minlength=len(active)) > places
+    if full.any():
+        some = best(active[full], places)
+        active = active.copy()
+        kept = np.take_along_axis(active[full], some, 1)
+        active[full] = 0.0
+        active[np.flatnonzero(full)[:, None], some] = kept
+        row, atom = nonzero(active > NEGLIGIBLE)
+    place = np.arange(len(row)) - np.searchsorted(row, np.arange(len(active)))[row]
+    targets = Targets(np.full((len(active), places), -1, np.int32), np.zeros((len(active), places), np.float32))
+    targets.atoms[row, place], targets.means[row, place] = atom, active[row, atom]
+    return targets
+
+
+def nonzero(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of what is true in a table (n, m), in rising order; numpy's own takes seven times as long."""
+    row, column = np.divmod(np.flatnonzero(table), table.shape[1])
+    return row, column
+
+
+def kernel_of(params: Params) -> Kernel:
+    """The kernel among the parameters."""
+    return Kernel(*(float(params[f"gp_{name}"]) for name in Kernel._fields))
+
+
+def precision(Q: int, state: np.ndarray) -> type:
+    """Of features: double if all points are pivots."""
+    return np.float64 if state[0, 2] == Q else np.float32
+
+
+def variance(params: Params, summary: Summary) -> float:
+    """The most that a kernel of a point with itself can be."""
+    reach = (summary.largest + float(np.abs(params["gp_centre"]).max())) / float(params["gp_state"][0, 0])
+    return float(params["gp_linear"] * summary.dims * reach**2 + params["gp_rbf"] + params["gp_bias"])
+
+
+def median_distance(points: np.ndarray) -> float:
+    """Of all pairs of points (m, D); 1 if half of them are equal."""
+    points = points - points.mean(0)
+    products = points @ points.T
+    norms = np.diag(products)
+    squares = (norms[:, None] + norms - 2 * products)[np.triu_indices(len(points), 1)]
+    middle = float(np.median(squares)) if len(squares) else 0.0
+    return middle**0.5 if middle > 1e-12 * norms.max() else 1.0

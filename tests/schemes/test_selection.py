@@ -1,0 +1,214 @@
+"""Candidates by the model, by a regression that is learned, or at random."""
+
+import numpy as np
+import pytest
+from problems import job_table, problem_of, random_data, random_params
+from scipy.stats import multivariate_normal
+
+from parallel_et import fit
+from parallel_et.core.contract import Block
+from parallel_et.core.em import iterate
+from parallel_et.core.expectation import Expectation, at_rest
+from parallel_et.core.posterior import Draws, Sparse
+from parallel_et.errors import UserError
+from parallel_et.kernels.rows import pad_rows
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.inference import Inference
+from parallel_et.runs.job import check_job
+from parallel_et.schemes.parts import gp
+from parallel_et.schemes.parts.regression import START, Kernel, fitted, likelihood, pivoted
+
+N, D, H = 60, 9, 7
+KERNELS = ("linear", "rbf", "composed")
+ET = {"candidates": 3, "gamma": 2}
+
+
+def learned(kernel, rank, N=N, every=2, **keys):
+    """A problem after some iterations, its parameters, and its data."""
+    Y = random_data("linca", N, random_params("linca", D, H, seed=1), seed=2) + 5.0
+    own = {"kernel": kernel, "rank": rank, "every": every}
+    table = job_table({"name": "linca", "causes": H}, {**ET, "selection": "gp", "gp": own, **keys})
+    problem, params = problem_of(table, Y)
+    for iteration in range(4):
+        params, _ = iterate(problem, Ranks(), params, problem.plan.at(iteration, params))
+    return problem, params, Y
+
+
+def predictions(problem, params, Y, kept):
+    step = at_rest(problem.model, problem.scheme, params)
+    return step.chooser.predict(Block(pad_rows(Y), D, 0), kept)
+
+
+def targets_of(problem):
+    targets = np.zeros((len(problem.kept["gp_atoms"]), H + 1))  # what is padded goes to the last column
+    np.put_along_axis(targets, problem.kept["gp_atoms"], problem.kept["gp_means"].astype(float), 1)
+    return targets[:, :H]
+
+
+def points_of(params, Y):
+    return (Y - params["gp_centre"]) / params["gp_state"][0, 0]
+
+
+def plain_kernel(params, A, B):
+    """Of all pairs of points, number by number."""
+    kernel = gp.kernel_of(params)
+    squares = ((A[:, None] - B) ** 2).sum(-1)
+    return kernel.linear * A @ B.T + kernel.rbf * np.exp(-squares / (2 * kernel.length**2)) + kernel.bias
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_all_other_points_predict_is_as_if_each_was_left_out(kernel):
+    problem, params, Y = learned(kernel, 1000)
+    found = predictions(problem, params, Y, problem.kept)
+    Z, targets = points_of(params, Y), targets_of(problem)
+    K = plain_kernel(params, Z, Z)
+    for n in range(N):
+        others = np.arange(N) != n
+        inner = K[np.ix_(others, others)] + float(params["gp_white"]) * np.eye(N - 1)
+        expected = K[n, others] @ np.linalg.solve(inner, targets[others])
+        np.testing.assert_allclose(found[n], expected, atol=1e-8)
+    inverse = np.linalg.inv(K + float(params["gp_white"]) * np.eye(N))
+    by_quotient = targets - (inverse @ targets) / np.diag(inverse)[:, None]
+    np.testing.assert_allclose(found, by_quotient, atol=1e-8)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("single", [False, True])
+def test_of_low_rank_each_is_left_out_as_well(kernel, single, monkeypatch):
+    if not single:
+        monkeypatch.setattr(gp, "precision", lambda Q, state: np.float64)
+    problem, params, Y = learned(kernel, 12)
+    found = predictions(problem, params, Y, problem.kept)
+    Z, targets = points_of(params, Y), targets_of(problem)
+    features = plain_kernel(params, Z, params["gp_pivots"]) @ params["gp_factor"]
+    for n in range(N):
+        others = features[np.arange(N) != n]
+        inner = others.T @ others + float(params["gp_white"]) * np.eye(12)
+        expected = features[n] @ np.linalg.solve(inner, others.T @ targets[np.arange(N) != n])
+        np.testing.assert_allclose(found[n], expected, atol=2e-3 if single else 1e-8)
+
+
+def test_new_points_are_predicted_by_all_and_infer_selects_by_that():
+    problem, params, Y = learned("rbf", 20)
+    new = random_data("linca", 30, random_params("linca", D, H, seed=1), seed=7) + 5.0
+    Z, targets = points_of(params, Y), targets_of(problem)
+    features = plain_kernel(params, Z, params["gp_pivots"]) @ params["gp_factor"]
+    inner = features.T @ features + float(params["gp_white"]) * np.eye(20)
+    theirs = plain_kernel(params, points_of(params, new), params["gp_pivots"]) @ params["gp_factor"]
+    expected = theirs @ np.linalg.solve(inner, features.T @ targets)
+    found = predictions(problem, params, new, problem.scheme.vacant(30))
+    np.testing.assert_allclose(found, expected, atol=2e-3)
+    candidates = Inference(problem.model, problem.scheme, params, ["candidates"]).block(new)["candidates"]
+    np.testing.assert_array_equal(candidates, np.sort(np.argsort(-found, 1)[:, :3], 1))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_the_likelihood_of_a_kernel_and_its_slope(kernel):
+    rng = np.random.default_rng(3)
+    Z, targets = rng.normal(size=(15, 3)), rng.random((15, 4))
+    squares = ((Z[:, None] - Z) ** 2).sum(-1)
+    old = START[kernel]
+    free = [i for i, value in enumerate(old) if value]
+    logs = np.log([old[i] for i in free]) + 0.1 * rng.normal(size=len(free))
+    now = old._replace(**{Kernel._fields[i]: np.exp(x) for i, x in zip(free, logs, strict=True)})
+    value, slope = likelihood(logs, free, old, (Z @ Z.T, squares), targets)
+    expected = sum(multivariate_normal(cov=now.between(Z, Z) + now.white * np.eye(15)).logpdf(t) for t in targets.T)
+    assert value == pytest.approx(expected, rel=1e-9)
+    for i, step in enumerate(1e-5 * np.eye(len(free))):
+        up, down = (likelihood(logs + sign * step, free, old, (Z @ Z.T, squares), targets)[0] for sign in (1, -1))
+        assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-6)
+
+
+def test_a_fit_raises_the_likelihood_within_its_limits():
+    rng = np.random.default_rng(4)
+    Z = rng.normal(size=(40, 2))
+    for targets, length in ((np.sin(9 * Z), 0.2), (np.ones((40, 3)), 5.0)):
+        kernel = fitted(START["rbf"], Z, targets + 0.01 * rng.normal(size=targets.shape))
+        assert 0.2 <= kernel.length <= 5.0
+        assert abs(kernel.length - length) < 0.5 * length
+        assert kernel.linear == kernel.bias == 0.0
+
+
+def test_each_pivot_is_the_point_that_those_before_it_explain_least():
+    Z = np.random.default_rng(5).normal(size=(30, 3))
+    kernel = START["composed"]
+    taken, inverse = pivoted(kernel, Z, 8, 1e-12)
+    K = kernel.between(Z, Z)
+    for k, p in enumerate(taken.tolist()):
+        before = taken[:k]
+        explained = K[:, before] @ np.linalg.solve(K[np.ix_(before, before)], K[before]) if k else np.zeros_like(K)
+        left = np.diag(K - explained)
+        assert left[p] == pytest.approx(left.max(), rel=1e-9)
+    np.testing.assert_allclose(inverse @ inverse.T, np.linalg.inv(K[np.ix_(taken, taken)]), rtol=1e-6)
+    assert len(pivoted(START["linear"], Z, 8, 1e-12)[0]) == 3  # a product of three dimensions has no more
+
+
+def test_the_kernel_is_fitted_every_so_often_and_never_after_the_first_iteration():
+    Y = random_data("linca", N, random_params("linca", D, H, seed=1), seed=2)
+    inference = {**ET, "selection": "gp", "gp": {"kernel": "rbf", "rank": 20, "every": 3}}
+    lengths = fit(job_table({"name": "linca", "causes": H}, inference, {"iterations": 8}), Y).history["gp_length"]
+    assert (np.flatnonzero(np.diff(lengths)) + 1).tolist() == [2, 5]
+    assert lengths[0] == 1.0
+    often = {**inference, "gp": {"kernel": "rbf", "rank": 20, "every": 1}}
+    lengths = fit(job_table({"name": "linca", "causes": H}, often, {"iterations": 3}), Y).history["gp_length"]
+    assert lengths[0] == 1.0 != lengths[1]
+
+
+def test_random_candidates_are_others_in_every_iteration_and_spread_evenly():
+    Y = np.ones((2000, D))
+    table = job_table({"name": "linca", "causes": H}, {**ET, "selection": "random"})
+    problem, params = problem_of(table, Y)
+    seen = []
+    for iteration in range(2):
+        knobs = problem.plan.at(iteration, params)
+        Expectation(problem, params, knobs, True).visit(
+            lambda part, block, posterior: seen.append(posterior.candidates)
+        )
+    first, second = np.concatenate(seen)[:2000], np.concatenate(seen)[2000:]
+    assert (np.diff(first, axis=1) > 0).all()
+    assert (first != second).any(1).mean() > 0.9
+    shares = np.bincount(first.ravel(), minlength=H) / 2000
+    assert np.abs(shares - 3 / H).max() < 5 * np.sqrt(3 / H * (1 - 3 / H) / 2000)
+
+
+def test_where_all_are_candidates_nothing_is_learned():
+    table = job_table({"name": "linca", "causes": 3}, {**ET, "selection": "gp"})
+    _, params = problem_of(table, np.ones((40, D)))
+    assert not [name for name in params if name.startswith("gp")]
+
+
+def test_points_that_are_all_alike_are_no_trouble():
+    table = job_table({"name": "linca", "causes": H}, {**ET, "selection": "gp", "gp": {"every": 1}})
+    result = fit(table, np.ones((40, D)))
+    assert np.isfinite(result.history["free_energy"]).all()
+
+
+def test_an_atom_is_active_whatever_its_value():
+    states = np.array([[[0, 2], [1, -1]]], np.int32)
+    values = np.array([[[5.0, -3.0], [2.0, 0.0]]])
+    draws = Draws(np.zeros(1), states, Sparse.of(np.array([[0.25, 0.75]])), values)
+    np.testing.assert_allclose(draws.active(3), [[0.25, 0.75, 0.25]])
+    np.testing.assert_allclose(draws.means(3), [[1.25, 1.5, -0.75]])
+
+
+@pytest.mark.parametrize(
+    "inference, line",
+    [
+        ({**ET, "selection": "best"}, "inference.selection: expected 'own', 'gp' or 'random', found \"best\""),
+        ({"scheme": "exact", "selection": "gp"}, "inference.selection: unknown key"),
+        ({**ET, "gp": {"kernel": "cubic"}}, "inference.gp.kernel: expected 'linear', 'rbf' or 'composed'"),
+        ({**ET, "gp": {"rank": 0}}, "inference.gp.rank: expected a value of 1 or more, found 0"),
+        ({**ET, "gp": {"every": 0}}, "inference.gp.every: expected a value of 1 or more, found 0"),
+        ({**ET, "gp": {"ranks": 9}}, "inference.gp.ranks: unknown key, did you mean rank?"),
+    ],
+)
+def test_a_mistake_is_told_in_a_line(inference, line):
+    with pytest.raises(UserError, match=r"^[^\n]*$") as error:
+        check_job(job_table({"name": "linca", "causes": H}, inference))
+    assert line in str(error.value)
+
+
+def test_batches_are_refused_in_a_line():
+    table = job_table({"name": "linca", "causes": H}, {**ET, "selection": "gp"}, {"batch": 20})
+    with pytest.raises(UserError, match=r"anneal\.batch: expected all points in each iteration for a selection"):
+        fit(table, np.ones((40, D)))
