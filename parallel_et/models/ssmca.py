@@ -68,6 +68,7 @@ class SSMCA(Model):
         "inference": {"scheme": "sample", "samples": 300, "chains": 1},
         "anneal": {"iterations": 30, "temperature": 1.0},
     }
+    valued = True
     prior: Bernoulli
     noise: Gauss
 
