@@ -33,12 +33,12 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
 
 def text_for(args: argparse.Namespace) -> str:
     """What to print."""
-    shipped = {path.stem: path for path in sorted(JOBS.glob("*.toml"))}
+    shipped = {path.stem: path for path in sorted(JOBS.glob("*.toml"), key=lambda path: path.stem)}
     if args.name is None:
-        lines = [f"  {name:<10} {does(name)}" for name in names()]
+        lines = [f"  {name:<11} {does(name)}" for name in names()]
         lines += ["jobs that come with the package:"]
         titles = {name: path.read_text().partition("\n")[0].lstrip("# ") for name, path in shipped.items()}
-        lines += [f"  {name:<10} {title.partition('. ')[0].rstrip('.')}." for name, title in titles.items()]
+        lines += [f"  {name:<11} {title.partition('. ')[0].rstrip('.')}." for name, title in titles.items()]
         return "\n".join(["a first job for a model:", *lines, "parallel-et job NAME > job.toml writes one", ""])
     if args.name in every():
         return first_job(args.name, None if args.data is None else FileRows(args.data))
