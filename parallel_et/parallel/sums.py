@@ -69,9 +69,11 @@ class ExactSum:
                     + (" or no number" if np.isinf(found) else "")
                 )
 
-    def add(self, name: str, values: Any) -> None:
-        """Add one block's sum to an array."""
-        fixed.add(np.ascontiguousarray(values, np.float64).reshape(-1), *self.words(name))
+    def add(self, name: str, values: Any, first: int = 0) -> None:
+        """Add one block's sum to an array, or to a run of its elements from ``first`` on."""
+        flat = np.ascontiguousarray(values, np.float64).reshape(-1)
+        scale, high, low, largest = self.words(name)
+        fixed.add(flat, scale, high[first : first + len(flat)], low[first : first + len(flat)], largest)
 
     def merge(self, other: "ExactSum") -> None:
         """Add what another one has added up."""

@@ -20,7 +20,6 @@ from parallel_et.io.gate import gate
 from parallel_et.io.sweep import pieces
 from parallel_et.io.tables import place_for, read_rows
 from parallel_et.io.whole import write_whole
-from parallel_et.kernels import fixed
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.sums import ExactSum
 from parallel_et.prepare.cutting import MEANS
@@ -218,8 +217,7 @@ class Merge:
                 raise UserError(f"{source.name}: expected finite numbers, found others")
         sums = ExactSum({"image": (height, width, channels)})
         sums.reset({"image": ranks.max(largest)}, rows * columns, some * columns)
-        scale, upper, lower, most = sums.words("image")
-        line, step = width * channels, cut.stride
+        step = cut.stride
         with ranks.together():
             for top, bottom in mine:
                 band = np.zeros(((bottom - top - 1) * step + cut.size, width, channels))
@@ -227,8 +225,7 @@ class Merge:
                 down, right = (bottom - top - 1) * step + 1, (columns - 1) * step + 1
                 for y, x in np.ndindex(cut.size, cut.size):
                     band[y : y + down : step, x : x + right : step] += values[:, :, y, x]
-                place = slice(top * step * line, top * step * line + band.size)
-                fixed.add(band.reshape(-1), scale, upper[place], lower[place], most)
+                sums.add("image", band, top * step * width * channels)
             sums.check()
         return sums.on_root(ranks).get("image", np.empty(0))
 
