@@ -31,8 +31,8 @@ class Trial:
     causes, found : how many causes are behind the data, and how many the trial has found; 0 where they are not known
     mae : mean absolute error between the causes and their fields; NaN where they are not known
     free_energy : that of the last iteration
-    holdout : evidence a point of rows that were not learned from, at its end; NaN where there are none
     params : what was learned, by name
+    holdout : evidence a point of rows that were not learned from, at its end; NaN where there are none
     """
 
     seed: int
@@ -40,10 +40,10 @@ class Trial:
     found: int
     mae: float
     free_energy: float
-    holdout: float
     iterations: int
     seconds: float
     params: dict[str, np.ndarray]
+    holdout: float = float("nan")
 
 
 COLUMNS = tuple(name for name in Trial.__annotations__ if name != "params")
