@@ -27,6 +27,8 @@ SOME = 2000
 """Patches that are looked at, evenly spread."""
 MOST = 5
 """Strokes of a patch up to which they are told apart."""
+EPOCHS = 5
+"""Passes over the patches in which linear components are learned."""
 USED = 1e-9
 """A component counts as used from this magnitude of its coefficient on."""
 
@@ -125,7 +127,8 @@ def by_linear(source: Strokes, run: StoredRun, penalty: float, root: Ranks) -> C
     coder = MiniBatchDictionaryLearning(
         run.model.H,
         alpha=penalty,
-        transform_algorithm="lasso_cd",
+        max_iter=EPOCHS,
+        transform_algorithm="lasso_lars",
         transform_alpha=penalty,
         random_state=run.job.run.seed,
     ).fit(source.read(0, source.points)[:, : source.dims])

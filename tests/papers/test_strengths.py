@@ -37,7 +37,7 @@ def test_errors_do_not_depend_on_the_scale_or_order_of_fields():
 
 
 def test_a_trial_counts_if_all_causes_are_found_and_all_parameters_are_close():
-    trials = [Trial(seed, 6, found, 0.1, 0.0, 3, 1.0, {}) for seed, found in ((1, 6), (2, 5), (3, 6))]
+    trials = [Trial(seed, 6, found, 0.1, 0.0, np.nan, 3, 1.0, {}) for seed, found in ((1, 6), (2, 5), (3, 6))]
     off = np.array([[0.01, 0.02, 0.03, -0.04], [0.0, 0.0, 0.0, 0.0], [0.01, 0.0, 0.0, 0.06]])
     row = row_of("bars", trials, off)
     assert row.here == (
