@@ -6,6 +6,7 @@ from parallel_et.errors import meant
 from parallel_et.start import start
 
 COMMANDS = {
+    "job": "print a job to begin with",
     "train": "train a model as a job file says",
     "infer": "tell what a trained model makes of data",
     "trials": "train it with many seeds, or values of a key, and tell how well",

@@ -135,6 +135,8 @@ class Model(Learner):
     """The parameters that are learned where a job names none, but for those that it gives a number; () for all."""
     knobs: ClassVar[Mapping[str, Knob]] = {}
     """Its own schedules by name."""
+    first_job: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Keys by section that a job to begin with needs besides the usual ones, which are those of bars that add up."""
     stages: tuple[str, ...] = ("all",)
     prior: Prior
     """How states are distributed before a point is seen."""

@@ -52,6 +52,7 @@ class GSC(LinearMean):
 
     params = {**LinearMean.params, "mu": MU, "psi": PSI}
     valued = True
+    first_job = {"data": {"std": 2.5}}
 
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return {**super().beside_moments(probability, summary), "mu": 1.0}  # which is what their fields are for

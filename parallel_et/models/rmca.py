@@ -44,6 +44,11 @@ class RMCA(MaximalModel):
     Options = RMCAOptions
     params = {"W": W._replace(low=0.0), "pi": PI}
     learns = ("W",)
+    first_job = {
+        "model": {"total": 50.0},
+        "data": {"overlap": "max", "noise": {"kind": "poisson"}},
+        "inference": {"candidates": 10, "gamma": 2},
+    }
     shared = 1
 
     def __init__(self, options: Any, dims: int) -> None:

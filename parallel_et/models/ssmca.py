@@ -64,6 +64,11 @@ class SSMCA(Model):
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI, "mu": MU, "psi": PSI}
     evidence = False
     valued = True
+    first_job = {
+        "data": {"overlap": "max", "std": 2.5},
+        "inference": {"scheme": "sample", "samples": 300, "chains": 1},
+        "anneal": {"iterations": 30, "temperature": 1.0},
+    }
     prior: Bernoulli
     noise: Gauss
 

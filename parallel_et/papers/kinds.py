@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,6 +15,7 @@ from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
 from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
+from parallel_et.papers.receptive import count_kinds
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.schemes import run_schemes
 from parallel_et.papers.strengths import by_candidates
@@ -238,6 +240,8 @@ def on_real_data(
         )
         here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
         judged = "met" if squares < experiment["below"] else "worse"
+    if experiment["data"] == "channels":
+        here += f", {ranks.on_root_alone(partial(count_kinds, learned)).words()}"
     return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
 
 

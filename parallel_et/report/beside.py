@@ -24,6 +24,7 @@ from parallel_et.runs.setup import largest_of
 
 ALIKE = 0.95
 """Cosine from which on two fields are told to be the same."""
+WAY_OUT = "--data FILE names rows for both"
 MOST_PAIRS = 100
 """On one sheet."""
 
@@ -58,19 +59,19 @@ def write_comparison(
     runs : each with the files of a model or a scheme that may be executed for it
     data : place of the points whose evidence is compared; by default those that both hold out
     """
-    report = Reporter(True, quiet)
+    report, paths = Reporter(True, quiet), [directory.path for directory, _ in runs]
+    if paths[0].resolve() == paths[1].resolve():
+        raise UserError(f"{paths[1]}: expected another run than the first, found the same")
     one, other = (look_at(directory, shape, report, files) for directory, files in runs)
     if one.model.D != other.model.D:
         found = f"{one.model.D} and {other.model.D}"
-        raise UserError(
-            f"{runs[1][0].path}: expected points of as many dimensions as those of the other, found {found}"
-        )
-    names = names_of([directory.path for directory, _ in runs])
+        raise UserError(f"{paths[1]}: expected points of as many dimensions as those of the other, found {found}")
+    names = names_of(paths)
     text, pictures = bound(
         f"{names[0]} beside {names[1]}",
         {},
         chapters(one, other, names, data, report),
-        " and ".join(str(directory.path) for directory, _ in runs),
+        " and ".join(map(str, paths)),
     )
     write_page(folder, text, pictures, report)
 
@@ -116,7 +117,7 @@ def of_evidence(
     """The evidence of the same points under both, and how sure the difference is."""
     judged = judge(one, other, data, report)
     if isinstance(judged, str):
-        yield page.note(f"{judged}; --data FILE names rows for both.")
+        yield page.note(f"Not known: {judged}.")
         return
     gaps = judged.one - judged.other
     means = [with_error(*mean_and_error(values)) for values in (judged.one, judged.other, gaps)]
@@ -138,7 +139,9 @@ def of_evidence(
 
 
 def judge(one: Study, other: Study, data: str | None, report: Reporter) -> Judged | str:
-    """The evidence of the same points under both runs, or why there are none."""
+    """The evidence of the same points under both runs, or why there is none."""
+    if not (one.model.evidence and other.model.evidence):
+        return "a model of the two has no evidence"
     if data is not None:
         table = FileRows(data)
         if table.dims != one.model.D:
@@ -146,9 +149,9 @@ def judge(one: Study, other: Study, data: str | None, report: Reporter) -> Judge
         rows, which = np.arange(table.points), f"rows of {data}"
         sources = [seen(table, study) for study in (one, other)]
     elif one.sample is None or other.sample is None:
-        return f"The data of a run cannot be read: {one.trouble or other.trouble}"
+        return f"the data of a run cannot be read ({one.trouble or other.trouble}); {WAY_OUT}"
     elif one.result.about["data fingerprint"] != other.result.about["data fingerprint"]:
-        return "The runs are of different data"
+        return f"the runs are of different data; {WAY_OUT}"
     else:
         sources = [one.sample.source, other.sample.source]
         rows, which = common(one, other, sources[0])

@@ -243,10 +243,12 @@ def of_points(study: Study, sample: Sample) -> Iterator[Content]:
     cut = f"the last cut left {used}" if used < N else "there was no cut at the end"
     caption = f"Evidence of {which}, at temperature 1 with these parameters, sorted; {cut}."
     yield picture("evidence", plots.evidence(sample, N, used), f"Sorted evidence of the points; {cut}.", caption)
-    caption = f"Mean of the posterior means of each cause over {which}, beside the prior."
+    caption = f"How often each cause is active, in the mean of the posterior over {which}, beside the prior."
     figure = plots.usage(sample.usage, study.order, prior_of(study))
     low, high = sheets.percent(sample.usage.min()), sheets.percent(sample.usage.max())
     yield picture("usage", figure, f"Bars: usage of the causes, from {low} to {high}.", caption)
+    if sample.values is not None and np.isfinite(sample.values).any():
+        yield draw_values(study, sample.values, which)
     caption = (
         "Points with a cause, evenly spread over the data, a row each: the point; its reconstruction as the mean of "
         "the posterior; what that leaves; by its most probable (MAP) state, which may have more than gamma causes; "
@@ -256,6 +258,17 @@ def of_points(study: Study, sample: Sample) -> Iterator[Content]:
     caption += below_zero(study)
     alt = "Points, their reconstructions and the fields that explain them, a row for each point."
     yield picture("examples", sheets.examples(study, sample), alt, caption)
+
+
+def draw_values(study: Study, values: np.ndarray, which: str) -> Picture:
+    """The values of active causes beside what the prior has them."""
+    prior = np.stack([np.broadcast_to(study.params[name], study.model.H) for name in ("mu", "psi")])
+    prior[1] = np.sqrt(prior[1])
+    caption = (
+        f"Mean and standard deviation of the values of each cause when it is active, over {which}, and as learned."
+    )
+    alt = f"Values of {study.model.H} causes; means from {np.nanmin(values[0]):.3g} to {np.nanmax(values[0]):.3g}."
+    return picture("values", plots.values(values, prior, study.order), alt, caption)
 
 
 def prior_of(study: Study) -> float | None:

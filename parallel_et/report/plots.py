@@ -209,7 +209,7 @@ def quality(course: Course, gamma: int) -> Figure:
 
 
 def usage(shares: np.ndarray, order: np.ndarray, pi: float | None) -> Figure:
-    """Mean of the posterior means of each cause, those used most first, beside the prior."""
+    """How often each cause is active in the mean of the posterior, those used most first, beside the prior."""
     figure = figure_of(7.0, 2.8)
     axis = figure.subplots()
     axis.bar(np.arange(len(order)), shares[order], width=0.8 if len(order) <= 100 else 1.0, color=INK, linewidth=0)
@@ -220,7 +220,37 @@ def usage(shares: np.ndarray, order: np.ndarray, pi: float | None) -> Figure:
         axis.set_xticks(np.arange(len(order)), [str(h) for h in order])
     axis.set_xlim(-0.6, len(order) - 0.4)
     axis.set_xlabel("cause" if len(order) <= 40 else "causes, sorted", fontsize=8)
-    axis.set_ylabel("mean of the posterior means", fontsize=8)
+    axis.set_ylabel("mean probability", fontsize=8)
+    plain(axis)
+    figure.tight_layout()
+    return figure
+
+
+def values(found: np.ndarray, prior: np.ndarray, order: np.ndarray) -> Figure:
+    """Mean and standard deviation of the values of active causes, those used most first, beside those of the prior.
+
+    Both are (2, H).
+    """
+    figure = figure_of(7.0, 2.8)
+    axis, place = figure.subplots(), np.arange(len(order))
+    kinds = ((prior, "0.6", 3.0, "prior: mu and the root of psi"), (found, INK, 1.2, "posterior"))
+    for (mean, spread), colour, width, label in kinds:
+        axis.errorbar(
+            place,
+            mean[order],
+            spread[order],
+            color=colour,
+            fmt="o",
+            markersize=width + 1.5,
+            linewidth=width,
+            label=label,
+        )
+    if len(order) <= 40:
+        axis.set_xticks(place, [str(h) for h in order])
+    axis.set_xlim(-0.6, len(order) - 0.4)
+    axis.set_xlabel("cause" if len(order) <= 40 else "causes, sorted", fontsize=8)
+    axis.set_ylabel("value when active", fontsize=8)
+    axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     plain(axis)
     figure.tight_layout()
     return figure

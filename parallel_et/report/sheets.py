@@ -99,10 +99,10 @@ def examples(study: Study, sample: Sample) -> Figure:
     with_cause = sample.rows[sample.active >= 0.5]
     rows = evenly(with_cause if len(with_cause) else sample.rows, EXAMPLES)
     Y = sample.points(rows)
-    found = Inference(study.model, study.scheme, study.params, WANTED).block(Y)
-    cells, names = [], []
+    inference = Inference(study.model, study.scheme, study.params, WANTED)
+    found, cells, names = inference.block(Y), [], []
     order = found.get("map_order")
-    by_best = study.model.mean(study.params, listed(found["map"]) if order is None else in_order(order))
+    by_best = inference.explain(Y, listed(found["map"]) if order is None else in_order(order))
     for row, y in enumerate(Y):
         mean = found["reconstruction"][row]
         four = {"data": y, "posterior mean": mean, "residual": y - mean, "MAP state": by_best[row]}
@@ -113,7 +113,8 @@ def examples(study: Study, sample: Sample) -> Figure:
         first = np.linalg.norm(study.fields[:, causes], axis=0) if order is None else order[row, causes].astype(int)
         causes = causes[np.argsort(-first, kind="stable")]
         more = f" (+{len(causes) - CAUSES})" if len(causes) > CAUSES else ""
-        probable = np.bincount(study.model.latents.owners, found["means"][row], study.model.H)
+        active = found.get("active", found["means"])[row]  # else causes have values
+        probable = np.bincount(study.model.latents.owners, active, study.model.H)
         for column, h in enumerate(causes[:CAUSES]):
             last = more if column == CAUSES - 1 else ""
             cells.append(Cell(row, 4 + column, study.fields[:, h], f"{h}: {probable[h]:.2f}{last}"))

@@ -38,9 +38,10 @@ class Sample:
     rows : (n,) their numbers
     evidence : (n,) F_n at temperature 1
     active : (n,) expected number of active causes
-    usage : (H,) mean of the posterior means of each cause
+    usage : (H,) how often each cause is active
     spread : root mean square of the points less their mean
     residual : of the points less their posterior means
+    values : (2, H) mean and standard deviation of the value of each cause when it is active, where causes have values
     """
 
     source: Source
@@ -50,6 +51,7 @@ class Sample:
     usage: np.ndarray
     spread: float
     residual: float
+    values: np.ndarray | None = None
 
     @property
     def explained(self) -> float:
@@ -197,7 +199,7 @@ def sample_points(inference: Inference, source: Source, report: Reporter) -> Sam
     """What the model makes of points spread evenly over the data."""
     stretches = list(spread(source.points))
     total = sum(last - first for first, last in stretches)
-    rows, evidence, active, usage = [], [], [], np.zeros(inference.model.H)
+    rows, evidence, active, moments = [], [], [], np.zeros((3, inference.model.H))
     sums, squares, left, first_row = np.zeros(source.dims), 0.0, 0.0, source.read(0, 1)[0, : source.dims]
     report.begin(total, 0)
     done = 0
@@ -207,15 +209,25 @@ def sample_points(inference: Inference, source: Source, report: Reporter) -> Sam
         found = inference.block(Y, first)
         rows.append(np.arange(first, last))
         evidence.append(found["evidence"])
-        active.append(found["means"].sum(1))
+        chance, means = found.get("active", found["means"]), found["means"]
+        active.append(chance.sum(1))
         points = np.asarray(Y[:, : source.dims], np.float64)
         gap = points - first_row  # what all points share takes no digits from the rest
         sums, squares = sums + gap.sum(0), squares + float((gap * gap).sum())
         left += float(((points - found["reconstruction"]) ** 2).sum())
-        np.add.at(usage, inference.model.latents.owners, found["means"].sum(0))
+        for total_of, each in zip(moments, (chance, means, found.get("variances", 0.0) + means**2), strict=True):
+            np.add.at(total_of, inference.model.latents.owners, each.sum(0))
         done += last - first
         report.step(done, f"{done} of {total} points inferred")
     count = total * source.dims
     wide = np.sqrt(max(0.0, squares / count - float(((sums / total) ** 2).mean())))
     lists = (np.concatenate(rows), np.concatenate(evidence), np.concatenate(active))
-    return Sample(source, *lists, usage / total, float(wide), float(np.sqrt(left / count)))
+    values = values_of(*moments) if inference.model.valued else None
+    return Sample(source, *lists, moments[0] / total, float(wide), float(np.sqrt(left / count)), values)
+
+
+def values_of(active: np.ndarray, s: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """Mean and standard deviation of values, of the sums of b, s and s^2; NaN for causes that are never active."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = s / active
+        return np.stack([mean, np.sqrt(np.maximum(squares / active - mean**2, 0.0))])

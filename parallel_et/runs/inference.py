@@ -10,7 +10,7 @@ import numpy as np
 from parallel_et.core.contract import Block, Model, Params, Scheme
 from parallel_et.core.expectation import at_rest
 from parallel_et.core.holdout import posterior_of
-from parallel_et.core.posterior import Posterior
+from parallel_et.core.posterior import Posterior, Sparse
 from parallel_et.core.states import Latents, binary, places
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import LANES, pad_rows
@@ -104,6 +104,15 @@ class Inference:
                 _, whole = self._posterior(self._exact, Y, some, first)
                 found["quality"][some] = np.exp(np.minimum(found["quality"][some] - whole.evidence, 0.0))
         return found
+
+    def explain(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """The mean of each point (n, D) given its state (n, g), with the values that are expected then, if any are."""
+        model, ready = self.model, self.step.ready
+        if not model.can("over_listed"):
+            return model.mean(self.params, states)
+        seen = model.observe_states(ready, Block(pad_rows(Y), model.D, 0))
+        given = model.over_listed(ready, seen, np.zeros(len(Y)), states[:, None], Sparse.of(np.ones((len(Y), 1))))
+        return model.reconstruct(ready, self.params, given)
 
     def full(self, found: dict[str, np.ndarray]) -> int:
         """How many MAP states of a block have as many causes as could be considered, though there are more."""

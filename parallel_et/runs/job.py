@@ -317,6 +317,8 @@ def _without_evidence(parts: dict[str, Any], wrong: Any) -> None:
             wrong("anneal.cut.schedule", f"no cut {of}", cut)
         if anneal.renew:
             wrong("anneal.renew", f"0 {of}", anneal.renew)
+    if (data := parts.get("data")) is not None and data.holdout is not None:
+        wrong("data.holdout", f"none {of}", data.holdout)
     if getattr(parts["inference"], "weights", "") == "joint":
         wrong("inference.weights", f"draws {of}", "joint")
 

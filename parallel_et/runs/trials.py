@@ -31,8 +31,8 @@ class Trial:
     causes, found : how many causes are behind the data, and how many the trial has found; 0 where they are not known
     mae : mean absolute error between the causes and their fields; NaN where they are not known
     free_energy : that of the last iteration
-    holdout : evidence a point of rows that were not learned from, at its end; NaN where there are none
     params : what was learned, by name
+    holdout : evidence a point of rows that were not learned from, at its end; NaN where there are none
     """
 
     seed: int
@@ -40,10 +40,10 @@ class Trial:
     found: int
     mae: float
     free_energy: float
-    holdout: float
     iterations: int
     seconds: float
     params: dict[str, np.ndarray]
+    holdout: float = float("nan")
 
 
 COLUMNS = tuple(name for name in Trial.__annotations__ if name != "params")
@@ -179,6 +179,8 @@ class Trials:
 
     def _write(self, path: Path, trials: list[Trial]) -> None:
         columns = {name: np.array([getattr(trial, name) for trial in trials]) for name in COLUMNS}
+        if np.isnan(columns["holdout"]).all():
+            del columns["holdout"]
         columns |= {name: np.array([trial.params[name] for trial in trials]) for name in trials[0].params}
         with writing(path):
             write_sealed(path, hdf5_image({"": columns}, self.about))
@@ -198,7 +200,7 @@ def read_trials(path: Path) -> tuple[dict[str, Any], list[Trial]]:
     with open_sealed(path, "a file of trials") as file:
         about, columns = dict(file.attrs), read_arrays(file, "/", path)
     n, names = len(np.atleast_1d(columns.get("seed", ()))), [name for name in columns if name not in COLUMNS]
-    columns.setdefault("holdout", np.full(n, np.nan))  # which trials had not always
+    columns.setdefault("holdout", np.full(n, np.nan))  # where nothing is held out
     wanted = {
         "seed": Limits((None,), 0),
         **dict.fromkeys(("causes", "found", "iterations", "seconds"), Limits((n,), 0)),

@@ -100,6 +100,15 @@ def test_what_is_inferred_equals_its_definition(inference, each):
     assert (found["map"].sum(1) > 1).any()
 
 
+def test_a_point_is_explained_by_the_values_that_its_state_has():
+    params = some_params(EACH, seed=3)
+    problem, Y = problem_for({"scheme": "exact"}, params, EACH, seed=4)
+    states = np.array([[0, 2], [1, -1], [-1, -1]], np.int32)
+    found = Inference(problem.model, problem.scheme, params, ("map",)).explain(Y[:3], states)
+    expected = [params["W"] @ Judge(params).moments(y, s[s >= 0])[1] for y, s in zip(Y, states, strict=False)]
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
 @pytest.mark.parametrize("weights", ["draws", "joint"])
 def test_what_is_sampled_comes_close_to_its_definition(weights):
     params = some_params(EACH, seed=3)

@@ -1,16 +1,20 @@
 """Maximal causes with strengths: the conditional against integrals, its draws, and the M-step against explicit sums."""
 
+import h5py
 import numpy as np
 import pytest
+from launch import call, learned
 from problems import job_table, problem_of
 from scipy.optimize import minimize
 from scipy.stats import kstest, norm
 
 from parallel_et import fit
 from parallel_et.core.contract import Block, Knobs
+from parallel_et.core.expectation import at_rest
 from parallel_et.core.gibbs import Chains
 from parallel_et.core.posterior import Draws, Sparse
 from parallel_et.core.states import valued
+from parallel_et.core.terms import Summary
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.ssmca import FLOOR, MODEL, above_floor
@@ -145,8 +149,6 @@ def test_chains_are_distributed_as_the_posterior():
         {"name": "ssmca", "causes": 2, "learn": ALL}, {"scheme": "sample", "samples": 2 * 4000, "chains": 8}
     )
     problem, _ = problem_of(table, np.tile(y, (4, 1)))
-    from parallel_et.core.expectation import at_rest
-
     block = Block(pad_rows(np.tile(y, (4, 1))), D, 0)
     found, _ = problem.scheme.infer(at_rest(model, problem.scheme, params), block, {})
     assert isinstance(found, Draws)
@@ -211,8 +213,6 @@ def test_the_m_step_maximises_the_log_joint_of_the_draws(learn, each):
 
 
 def summary(Y):
-    from parallel_et.core.terms import Summary
-
     return Summary(len(Y), Y.shape[1], np.abs(Y).max(), Y.mean(), np.sqrt((Y**2).mean()), 0.0, Y.std())
 
 
@@ -264,3 +264,46 @@ def test_what_takes_the_evidence_is_refused_in_a_line(inference, anneal, line):
     with pytest.raises(UserError) as caught:
         check_job(job_table({"name": "ssmca", "causes": 3, "learn": ALL}, inference, anneal))
     assert str(caught.value) == f"job: {line}"
+
+
+JOB = """
+[model]
+name = "ssmca"
+causes = 6
+[data]
+source = "bars"
+points = 80
+grid = 3
+std = 2.0
+overlap = "max"
+[inference]
+scheme = "sample"
+samples = 24
+candidates = 4
+chains = 2
+[anneal]
+iterations = 4
+[run]
+checkpoint = { every = 2 }
+picture = false
+"""
+
+
+def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(tmp_path):
+    (tmp_path / "job.toml").write_text(JOB)
+    assert call("train", "job.toml", "--output", "run", cwd=tmp_path).returncode == 0
+    whole = learned(tmp_path / "run/result.h5")
+    for name in ("result.h5", "checkpoints/000004.h5"):
+        (tmp_path / "run" / name).unlink()
+    again = call("train", "job.toml", "--output", "run", cwd=tmp_path)
+    assert "goes on from 000002.h5" in again.stdout
+    assert learned(tmp_path / "run/result.h5") == whole
+    done = call("generate", "run", "--points", "50", "--output", "drawn.h5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = call("infer", "run", "drawn.h5:/points", "--output", "posterior.h5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with h5py.File(tmp_path / "posterior.h5") as found, h5py.File(tmp_path / "drawn.h5") as drawn:
+        assert found["means"].shape == found["active"].shape == drawn["states"].shape == (50, 6)
+        assert (found["active"][()] <= 1).all()
+        gap = drawn["points"][()] - found["reconstruction"][()]
+        assert np.sqrt((gap**2).mean()) < drawn["points"][()].std()

@@ -38,7 +38,6 @@ RUNS = {
     "one": (),
     "other": ("--set", "model.causes=3", "--set", "data.centre=true"),
     "seed": ("--set", "run.seed=2"),
-    "none": ("--set", "run.seed=3", "--set", "data.holdout=0.001"),
 }
 
 
@@ -49,8 +48,10 @@ def place(tmp_path_factory):
     fields[0] *= 20
     np.save(place / "points.npy", (rng.random((500, 4)) < 0.3) @ fields + rng.normal(0, 1.0, (500, 9)))
     (place / "job.toml").write_text(JOB)
-    for name, settings in RUNS.items():
-        done = call("train", "job.toml", "--output", f"runs/{name}", *settings, cwd=place)
+    (place / "all.toml").write_text(JOB.replace("holdout = 0.3\n", ""))
+    for name, settings in {**RUNS, "all": ()}.items():
+        job = "all.toml" if name == "all" else "job.toml"
+        done = call("train", job, "--output", f"runs/{name}", *settings, cwd=place)
         assert done.returncode == 0, done.stderr
     return place
 
@@ -105,6 +106,12 @@ def test_with_other_seeds_they_are_the_rows_that_both_hold_out(place):
     assert f"{count} rows that neither run has learned from" in Page(place / "runs/one/report-seed/report.html").text
 
 
+def test_where_one_holds_out_nothing_it_is_said_that_it_has_learned_from_the_rows(place):
+    assert call("report", "runs/one", "runs/all", "--quiet", cwd=place).returncode == 0
+    text = Page(place / "runs/one/report-all/report.html").text
+    assert "500 rows of the data, of which at least one of the runs has learned" in text
+
+
 def test_rows_can_be_given(place, tmp_path):
     Y = np.load(place / "points.npy")[:50] + 1.0
     np.save(tmp_path / "given.npy", Y)
@@ -133,6 +140,7 @@ def test_runs_of_other_sizes_and_wrong_options_are_refused(place, tmp_path):
     for args, words in (
         ((place / "runs/one", tmp_path / "runs/job"), "expected points of as many dimensions as those of the other"),
         ((place / "runs/one", "--data", "points.npy"), "--data: expected two runs, found one"),
+        (("runs/one", "runs/../runs/one"), "expected another run than the first, found the same"),
         (("a", "b", "c"), "DIR: expected one run or two, found 3"),
     ):
         done = call("report", *args, "--quiet", cwd=place)

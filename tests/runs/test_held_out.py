@@ -125,3 +125,9 @@ def test_log_metrics_and_dry_run_tell_of_them(points, tmp_path):
     lines = (tmp_path / "runs/job/metrics.csv").read_text().splitlines()
     last = dict(zip(*(line.split(",") for line in (lines[0], lines[-1])), strict=True))
     assert f"held out {float(last['holdout_evidence']):.5g}  used 560" in done.stdout
+
+
+def test_a_model_without_evidence_holds_out_none(points):
+    table = {"model": {"name": "ssmca", "causes": 4}, "inference": {"scheme": "sample"}, "data": {"holdout": 0.2}}
+    with pytest.raises(UserError, match=r"data\.holdout: expected none for a model without evidence, found 0\.2"):
+        fit(table, points)
