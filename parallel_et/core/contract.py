@@ -144,6 +144,8 @@ class Model(Learner):
     """Its hidden states; by default all sets of its causes."""
     sizes: Mapping[str, int]
     """Lengths of the axes of its parameters."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns of the places where causes stand, if they do: then atom h + x H is cause h at place x."""
 
     def __init__(self, options: Any, dims: int) -> None:
         self.options = options
@@ -186,8 +188,15 @@ class Model(Learner):
         """A parameter that begins with one number."""
         return np.full(self.shape(name), value)
 
+    def rows_for(self, name: str) -> int:
+        """How many points a parameter is made of that begins with points of the data; by default one for each cause."""
+        return self.H
+
     def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """A parameter that begins with points of the data, which come as its columns (D, H)."""
+        """A parameter that begins with points of the data, which come as columns (D, H): by default as its columns.
+
+        There are as many as ``rows_for`` says, or as there are points.
+        """
         return rows
 
     def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
