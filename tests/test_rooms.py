@@ -23,7 +23,7 @@ KNOWS = {
     "sklearn": ("parallel", "runs"),
     "report": ("control", "core", "data", "io", "runs"),
     "bench": ("control", "core", "data", "io", "kernels", "models", "parallel", "runs"),
-    "papers": ("control", "core", "data", "io", "parallel", "report", "runs"),
+    "papers": ("control", "core", "data", "io", "parallel", "prepare", "report", "runs"),
     "commands": (
         "bench",
         "control",

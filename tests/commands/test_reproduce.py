@@ -11,12 +11,15 @@ import pytest
 from scipy.io import wavfile
 
 from parallel_et.commands import STOPPED, reproduce
-from parallel_et.commands.reproduce import JOBS, judge, main, own_data, prepare
+from parallel_et.commands.reproduce import JOBS, main
 from parallel_et.control.listening import signals_restored
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_attributes
+from parallel_et.papers import kinds
 from parallel_et.papers.occlusion import explain_scenes
+from parallel_et.papers.sources import own_data, prepare
+from parallel_et.papers.table import judge
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import OBJECTS, icons
 from parallel_et.runs.job import read_job
@@ -129,7 +132,7 @@ def test_a_signal_between_two_experiments_is_heard(tmp_path, monkeypatch, capsys
         time.sleep(0.5)  # a thread hears it
         return judge(*args)
 
-    monkeypatch.setattr(reproduce, "judge", signalled)
+    monkeypatch.setattr(kinds, "judge", signalled)
     with signals_restored():
         assert main(Ranks(), ["et-2010", *only, "--output", str(tmp_path)]) == STOPPED
     assert (
