@@ -134,7 +134,10 @@ class InvECA(Model):
 
     def pictures(self, params: Params) -> np.ndarray:
         """Each object alone, at the upper left corner of an image, as a point; (D, H)."""
-        return self.mean(params, np.arange(self.H, dtype=np.int32)[:, None]).T
+        objects = params["T"].reshape(self.size, self.size, self.channels, self.H)
+        images = np.zeros((self.side, self.side, self.channels, self.H))
+        images[: self.size, : self.size] = params["W"].reshape(self.size, self.size, 1, self.H) * objects
+        return images.reshape(self.D, self.H)
 
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         return self._layers(params["W"].T, params, states)

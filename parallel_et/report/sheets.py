@@ -91,13 +91,14 @@ def examples(study: Study, sample: Sample) -> Figure:
     for row, y in enumerate(Y):
         three = {"data": y, "posterior mean": found["reconstruction"][row], "MAP state": by_best[row]}
         cells += [Cell(row, column, values, label) for column, (label, values) in enumerate(three.items())]
-        causes = study.model.latents.owners[np.flatnonzero(found["map"][row])]
-        first = np.linalg.norm(study.fields[:, causes], axis=0) if order is None else order[row, causes].astype(int)
-        causes = causes[np.argsort(-first, kind="stable")]
+        atoms = np.flatnonzero(found["map"][row]).astype(np.int32)
+        causes = study.model.latents.owners[atoms]
+        fields = study.model.mean(study.params, atoms[:, None]).T if study.model.grid else study.fields[:, causes]
+        first = np.linalg.norm(fields, axis=0) if order is None else order[row, atoms].astype(int)
         more = f" (+{len(causes) - CAUSES})" if len(causes) > CAUSES else ""
-        for column, h in enumerate(causes[:CAUSES]):
+        for column, k in enumerate(np.argsort(-first, kind="stable")[:CAUSES]):
             last = column == CAUSES - 1
-            cells.append(Cell(row, 3 + column, study.fields[:, h], f"cause {h}{more if last else ''}"))
+            cells.append(Cell(row, 3 + column, fields[:, k], f"cause {causes[k]}{more if last else ''}"))
     return draw_sheet(cells, look_of(study), names=[f"point {row}" for row in rows])
 
 
