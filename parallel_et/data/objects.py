@@ -146,7 +146,7 @@ def files_in(folder: Path, count: int | None) -> list[Path]:
 
 
 def read_object(path: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where a picture, scaled to so many pixels a side, is opaque, (size, size) bool, and its colours (size, size, 3)."""
+    """Where a picture, scaled to so many pixels a side, is opaque, (size, size) bool, and its colours."""
     try:
         with Image.open(path, formats=["PNG"]) as image:
             picture = image.convert("RGBA").resize((size, size), Image.Resampling.BOX)

@@ -12,14 +12,14 @@ from parallel_et.kernels.simd import LANES, exp, fill, fma, load, log, maximum, 
 
 
 @part
-def put_at(x, side, size, pixels):
+def put_at(x, height, width, size, pixels):
     """The pixels (size^2,) of an image that an object at pixel x covers, row by row."""
-    top, left = x // side, x % side
+    top, left = x // width, x % width
     i = 0
     for a in range(size):
-        row = (top + a) % side * side
+        row = (top + a) % height * width
         for b in range(size):
-            pixels[i] = row + (left + b) % side
+            pixels[i] = row + (left + b) % width
             i += 1
 
 
@@ -72,11 +72,26 @@ def put_before(shown, first, clear, h, wide, behind, after):
 
 
 @kernel(
-    "void(float64[:,::1], int64, int64, float64[:,::1], float64[:,::1], float64[:,:,::1], float64[::1], float64[::1], "
-    "float64[::1], float64, int32[:,::1], int32[:,::1], int32[::1], int64[::1], float64[:,::1])"
+    "void(float64[:,::1], int64, int64, int64, float64[:,::1], float64[:,::1], float64[:,:,::1], float64[::1], "
+    "float64[::1], float64[::1], float64, int32[:,::1], int32[:,::1], int32[::1], int64[::1], float64[:,::1])"
 )
 def log_table(
-    Y, side, size, opaque, clear, features, base, odds, orders, precision, candidates, members, sizes, order, logs
+    Y,
+    height,
+    width,
+    size,
+    opaque,
+    clear,
+    features,
+    base,
+    odds,
+    orders,
+    precision,
+    candidates,
+    members,
+    sizes,
+    order,
+    logs,
 ):
     """log p(s, y) of all states of a table over each point's candidates.
 
@@ -89,7 +104,7 @@ def log_table(
     """
     N, C, K, most = len(Y), candidates.shape[1], len(sizes), members.shape[1]
     H, wide, channels, count = len(opaque), opaque.shape[1], features.shape[1], size * size
-    image, values, shown = np.zeros(side * side), scratch(channels * wide), scratch(C * wide)
+    image, values, shown = np.zeros(height * width), scratch(channels * wide), scratch(C * wide)
     behind, after, saved = scratch(wide), scratch(wide), np.empty((most, count))
     pixels, cause = np.empty((C, count), np.int64), np.empty(C, np.int64)
     line, stack = np.empty(most + 1, np.int64), np.empty(most, np.int64)
@@ -98,7 +113,7 @@ def log_table(
     for n in range(N):
         for i in range(C):
             cause[i] = candidates[n, i] % H
-            put_at(candidates[n, i] // H, side, size, pixels[i])
+            put_at(candidates[n, i] // H, height, width, size, pixels[i])
             cut_out(Y, n, pixels[i], count, channels, wide, values)
             show(values, features, opaque, cause[i], channels, wide, half, shown[i * wide : (i + 1) * wide])
         depth = 0
@@ -143,17 +158,17 @@ def log_table(
 
 
 @kernel(
-    "void(float64[:,::1], int64, int64, float64[:,::1], float64[:,::1], float64[:,:,::1], float64[::1], float64[::1], "
-    "float64[::1], float64, int32[:,:,::1], float64[:,::1])"
+    "void(float64[:,::1], int64, int64, int64, float64[:,::1], float64[:,::1], float64[:,:,::1], float64[::1], "
+    "float64[::1], float64[::1], float64, int32[:,:,::1], float64[:,::1])"
 )
-def log_states(Y, side, size, opaque, clear, features, base, odds, orders, precision, states, logs):
+def log_states(Y, height, width, size, opaque, clear, features, base, odds, orders, precision, states, logs):
     """Log joints of states (n, K, g) that are listed for each point, as ``log_table`` has them; logs (n, K) out.
 
     -inf for vacant places. Costs an exp, a logarithm and 2 channels operations a pixel of each object of a state.
     """
     N, K, most = states.shape
     H, wide, channels, count = len(opaque), opaque.shape[1], features.shape[1], size * size
-    image, values, shown = np.zeros(side * side), scratch(channels * wide), scratch(wide)
+    image, values, shown = np.zeros(height * width), scratch(channels * wide), scratch(wide)
     behind, after, pixels = scratch(wide), scratch(wide), np.empty((most, count), np.int64)
     values[:], behind[:] = 0.0, 0.0
     half = 0.5 * precision
@@ -165,7 +180,7 @@ def log_states(Y, side, size, opaque, clear, features, base, odds, orders, preci
             m, value = 0, base[n]
             while m < most and states[n, k, m] >= 0:
                 h = states[n, k, m] % H
-                put_at(states[n, k, m] // H, side, size, pixels[m])
+                put_at(states[n, k, m] // H, height, width, size, pixels[m])
                 cut_out(Y, n, pixels[m], count, channels, wide, values)
                 show(values, features, opaque, h, channels, wide, half, shown)
                 for i in range(count):
@@ -182,11 +197,11 @@ def log_states(Y, side, size, opaque, clear, features, base, odds, orders, preci
 
 
 @kernel(
-    "void(float64[:,::1], int64, int64, float64[:,::1], float64[:,::1], float64[:,:,::1], float64, int64[::1], "
+    "void(float64[:,::1], int64, int64, int64, float64[:,::1], float64[:,::1], float64[:,:,::1], float64, int64[::1], "
     "int32[:,::1], float64[::1], float64[:,:,::1], float64[:,::1], float64[:,::1], float64[::1])"
 )
 def weighted_sums(
-    Y, side, size, opaque, clear, features, precision, point, states, q, numerator, shown, passed, active
+    Y, height, width, size, opaque, clear, features, precision, point, states, q, numerator, shown, passed, active
 ):
     """Sums over pairs of a point (m,) and a state (m, g), of the weights q (m,), of who is shown in which pixel.
 
@@ -196,7 +211,7 @@ def weighted_sums(
     """
     M, most = states.shape
     H, wide, channels, count = len(opaque), opaque.shape[1], features.shape[1], size * size
-    image, left = np.zeros(side * side), np.empty(side * side)
+    image, left = np.zeros(height * width), np.empty(height * width)
     values, front, after = scratch(most * channels * wide), scratch(most * wide), scratch(wide)
     behind, room, pixels = scratch(most * wide), scratch(wide), np.empty((most, count), np.int64)
     values[:], behind[:], room[:] = 0.0, 0.0, 0.0
@@ -207,7 +222,7 @@ def weighted_sums(
         while m < most and states[pair, m] >= 0:
             h, first = states[pair, m] % H, m * wide
             active[h] += q[pair]
-            put_at(states[pair, m] // H, side, size, pixels[m])
+            put_at(states[pair, m] // H, height, width, size, pixels[m])
             here = values[first * channels : (first + wide) * channels]
             cut_out(Y, n, pixels[m], count, channels, wide, here)
             show(here, features, opaque, h, channels, wide, half, front[first : first + wide])

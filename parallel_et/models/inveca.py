@@ -36,6 +36,7 @@ class InvECAOptions(ModelOptions):
     """The keys of [model] of its own."""
 
     size: int = Field(10, ge=1, le=LARGEST, description="pixels a side of an object")
+    rows: int | None = Field(None, ge=1, le=10_000, description="rows of an image; by default it is square")
     channels: int = Field(3, ge=1, le=1000, description="values of a pixel, side by side in a point: 3 for colours")
 
 
@@ -49,7 +50,7 @@ class Ready:
     features : (H, C, wide)
     orders : (H + 1,) T log m!, as 1 / m! is the prior of orders at any temperature
     odds, empty : of an active object, (H,) or (1,); of the empty state
-    kernels : (C + 1, H, side, side // 2 + 1) conjugate Fourier transforms of what points are correlated with
+    kernels : (C + 1, H, rows, columns // 2 + 1) conjugate Fourier transforms of what points are correlated with
     offset : (H,) added to the correlations
     """
 
@@ -84,6 +85,7 @@ class InvECA(Model):
     """
 
     Options = InvECAOptions
+    grid: tuple[int, int]
     prior: Ordered
     noise: Gauss
     params = {
@@ -96,12 +98,14 @@ class InvECA(Model):
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
         self.size, self.channels = options.size, options.channels
-        self.side = max(self.size, isqrt(dims // self.channels))
-        self.inside = self.size**2
-        self.wide, self.places = padded(self.inside), self.side**2
-        self.grid = (self.side, self.side)
+        pixels = max(1, dims // self.channels)
+        rows = options.rows or max(1, isqrt(pixels))
+        self.grid = (rows, max(1, pixels // rows))
+        self.inside, self.places = self.size**2, self.grid[0] * self.grid[1]
+        self.wide = padded(self.inside)
         self.sizes = {**self.sizes, "P": self.inside, "F": self.inside * self.channels}
-        self.latents = Latents(self.H * self.places, ordered=True, owner=tuple(range(self.H)) * self.places)
+        ways = max(self.places, self.inside)  # an image has at least the pixels of an object, whose job is checked
+        self.latents = Latents(self.H * ways, ordered=True, owner=tuple(range(self.H)) * ways)
         self.prior, self.noise = Ordered(self.H, self.places), Gauss()
 
     @classmethod
@@ -111,12 +115,14 @@ class InvECA(Model):
         return {"size": isqrt(len(arrays["W"])), "channels": len(arrays["T"]) // max(1, len(arrays["W"]))}
 
     def check(self, summary: Summary) -> None:
-        side = isqrt(summary.dims // self.channels)
-        if side**2 * self.channels != summary.dims:
+        rows, columns = self.grid
+        if self.places * self.channels != summary.dims or (self.options.rows is None and rows != columns):
+            expected = f"images of {rows} rows" if self.options.rows else "square images, or model.rows,"
             found = f"{summary.dims} values a point"
-            raise UserError(f"data: expected square images of {self.channels} values a pixel, found {found}")
-        if side < self.size:
-            raise UserError(f"model.size: expected at most the {side} pixels a side of the images, found {self.size}")
+            raise UserError(f"data: expected {expected} of {self.channels} values a pixel, found {found}")
+        if min(self.grid) < self.size:
+            found = f"{self.size} in images of {rows} x {columns} pixels"
+            raise UserError(f"model.size: expected objects that fit into the images, found {found}")
 
     def start(self, name: str, summary: Summary) -> tuple[float, float]:
         return (0.5, 0.0) if name == "W" else (0.0, summary.rms or 1.0)
@@ -126,7 +132,7 @@ class InvECA(Model):
 
     def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
         """Windows of points in which an object stands by itself, of as many kinds as there are."""
-        images = rows.T.reshape(-1, self.side, self.side, self.channels)
+        images = rows.T.reshape(-1, *self.grid, self.channels)
         return typical_windows(images, self.size, self.H).reshape(self.H, -1).T
 
     def nanoseconds(self, states: int) -> float:
@@ -135,7 +141,7 @@ class InvECA(Model):
     def pictures(self, params: Params) -> np.ndarray:
         """Each object alone, at the upper left corner of an image, as a point; (D, H)."""
         objects = params["T"].reshape(self.size, self.size, self.channels, self.H)
-        images = np.zeros((self.side, self.side, self.channels, self.H))
+        images = np.zeros((*self.grid, self.channels, self.H))
         images[: self.size, : self.size] = params["W"].reshape(self.size, self.size, 1, self.H) * objects
         return images.reshape(self.D, self.H)
 
@@ -159,9 +165,9 @@ class InvECA(Model):
     def _pixels(self, place: np.ndarray) -> np.ndarray:
         """The pixels that an object at a place covers, (..., P)."""
         step = np.arange(self.size)
-        row = (place[..., None] // self.side + step) % self.side
-        column = (place[..., None] % self.side + step) % self.side
-        return (row[..., :, None] * self.side + column[..., None, :]).reshape(*place.shape, -1)
+        row = (place[..., None] // self.grid[1] + step) % self.grid[0]
+        column = (place[..., None] % self.grid[1] + step) % self.grid[1]
+        return (row[..., :, None] * self.grid[1] + column[..., None, :]).reshape(*place.shape, -1)
 
     def draw(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         states = self.prior.draw(params, rng, count)
@@ -174,7 +180,7 @@ class InvECA(Model):
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         variance, W = float(params["sigma"]) ** 2, params["W"].T
         features = params["T"].T.reshape(self.H, self.inside, self.channels).transpose(0, 2, 1)
-        patterns = np.zeros((self.channels + 1, self.H, self.side, self.side))
+        patterns = np.zeros((self.channels + 1, self.H, *self.grid))
         shape = (self.H, self.size, self.size)
         for c in range(self.channels):
             patterns[c, :, : self.size, : self.size] = (2 * W * features[:, c]).reshape(shape)
@@ -200,7 +206,7 @@ class InvECA(Model):
     def _terms(self, ready: Ready, Y: np.ndarray, base: np.ndarray) -> tuple[Any, ...]:
         """What the kernels of log joints are told first."""
         parts = (ready.opaque, ready.clear, ready.features)
-        return Y, self.side, self.size, *parts, base, ready.odds, ready.orders, ready.precision
+        return Y, *self.grid, self.size, *parts, base, ready.odds, ready.orders, ready.precision
 
     def _base(self, ready: Ready, Y: np.ndarray) -> np.ndarray:
         """The log joint of the empty state, (n,)."""
@@ -238,7 +244,7 @@ class InvECA(Model):
         """
         images = seen.Y[:, : self.D].reshape(-1, self.places, self.channels)
         energy = np.einsum("npc,npc->np", images, images)
-        planes = np.empty((len(images), self.channels + 1, self.side, self.side))
+        planes = np.empty((len(images), self.channels + 1, *self.grid))
         planes[:, :-1] = images.transpose(0, 2, 1).reshape(len(images), self.channels, *self.grid)
         planes[:, -1] = (np.minimum(energy, 2 / ready.precision) - energy).reshape(-1, *self.grid)
         waves = rfft2(planes)
@@ -300,7 +306,7 @@ class InvECA(Model):
         found = [np.zeros(self.sums(stage)[name].shape) for name in names]
         parts = (ready.opaque, ready.clear, ready.features)
         states = np.ascontiguousarray(states, np.int32)
-        inveca.weighted_sums(block.rows, self.side, self.size, *parts, ready.precision, point, states, q, *found)
+        inveca.weighted_sums(block.rows, *self.grid, self.size, *parts, ready.precision, point, states, q, *found)
         for name, values in zip(names, found, strict=True):
             total.add(name, values)
         total.add("square", block_norms(block.rows)[used].sum())

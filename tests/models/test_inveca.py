@@ -4,6 +4,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
+from problems import job_table, problem_of
 from scipy.special import gammaln, logsumexp
 
 from parallel_et import fit
@@ -14,7 +15,6 @@ from parallel_et.errors import UserError
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.parts.windows import typical_windows
 from parallel_et.parallel.ranks import Ranks
-from problems import job_table, problem_of
 
 SIDE, SIZE, CHANNELS, H, N = 3, 2, 2, 2, 3
 PLACES, INSIDE = SIDE**2, SIZE**2
@@ -47,7 +47,7 @@ def states_of(most=H):
 
 
 def everything(params, state, y):
-    """The log joint of a state, and p(pixel d shows layer l | s, y), (g, SIDE, SIDE), by all masks that cover a pixel."""
+    """The log joint of a state, and p(pixel d shows layer l | s, y), by all masks that cover a pixel."""
     pi, sigma = params["pi"], params["sigma"]
     W, T = params["W"].reshape(SIZE, SIZE, H), params["T"].reshape(SIZE, SIZE, CHANNELS, H)
     there = [h for h, _, _ in state]
@@ -136,7 +136,7 @@ def test_evidence_and_weights_are_those_of_all_states(judged, temperature):
 
 def sums_by_masks(judged):
     """How often each pixel of each object is shown, seen through, and shown times y, over all states and masks."""
-    params, Y, states, logs, shows = judged
+    _, Y, states, logs, shows = judged
     shown, passed = np.zeros((2, H, SIZE, SIZE))
     numerator, active = np.zeros((H, SIZE, SIZE, CHANNELS)), np.zeros(H)
     for n, y in enumerate(Y.reshape(N, SIDE, SIDE, CHANNELS)):
@@ -176,7 +176,8 @@ def test_an_iteration_is_that_of_sums_over_all_states_and_masks(judged):
     kept = params["T"].T.reshape(numerator.shape)
     error = (Y**2).sum() - (2 * kept * numerator - kept**2 * shown[..., None]).sum()
     assert alone["sigma"] == pytest.approx(np.sqrt(error / Y.size), abs=1e-10)
-    assert (alone["W"] == params["W"]).all() and (alone["T"] == params["T"]).all()
+    assert (alone["W"] == params["W"]).all()
+    assert (alone["T"] == params["T"]).all()
 
 
 def test_the_m_step_is_where_the_expected_log_joint_is_largest(judged):
@@ -226,7 +227,8 @@ def test_selection_takes_the_best_place_of_each_object_and_then_the_best_objects
     np.testing.assert_allclose(model.scores(step.ready, seen), fits, rtol=0, atol=1e-12)
     for n, (one, both, three) in enumerate(zip(*(model.select(step.ready, seen, k) for k in (1, 2, 3)), strict=True)):
         tops = {h + H * int(fits[n, h].argmax()) for h in range(H)}
-        assert set(both.tolist()) == tops and (np.diff(both) > 0).all()
+        assert set(both.tolist()) == tops
+        assert (np.diff(both) > 0).all()
         h = int(fits[n].max(1).argmax())
         assert one.tolist() == [h + H * int(fits[n, h].argmax())]
         rest = {h + H * x: fits[n, h, x] for h in range(H) for x in range(PLACES) if h + H * x not in tops}
@@ -274,11 +276,12 @@ def test_typical_windows_are_of_as_many_kinds_as_there_are():
         image[np.ix_(rows, columns)] += kinds[kind]
     found = typical_windows(images, size, 4)
     gaps = ((found[:, None] - kinds) ** 2).mean((2, 3, 4))
-    assert sorted(gaps.argmin(1)) == [0, 1, 2, 3] and gaps.min(1).max() < 0.01
+    assert sorted(gaps.argmin(1)) == [0, 1, 2, 3]
+    assert gaps.min(1).max() < 0.01
 
 
 def test_what_is_no_square_image_is_refused_in_one_line():
-    with pytest.raises(UserError, match="data: expected square images of 2 values a pixel, found 12 values a point"):
+    with pytest.raises(UserError, match=r"data: expected square images, or model.rows, of 2 values a pixel, found 12"):
         problem_of(model_job(), np.ones((4, 12)))
-    with pytest.raises(UserError, match="model.size: expected at most the 1 pixels a side of the images, found 2"):
+    with pytest.raises(UserError, match=r"model.size: expected objects that fit into the images, found 2 in images"):
         problem_of(model_job(), np.ones((4, 2)))

@@ -9,7 +9,7 @@ AROUND = 2.0
 
 
 def typical_windows(images: np.ndarray, size: int, count: int) -> np.ndarray:
-    """So many windows (count, size, size, C) of images (n, side, side, C) that go round their edges.
+    """So many windows (count, size, size, C) of images (n, rows, columns, C) that go round their edges.
 
     One window of each image is considered, that with most in it and least around it, in the half of the images where
     that is clearest. Those are taken, one after the other, that bring all others nearest to one that was taken; what
@@ -18,7 +18,8 @@ def typical_windows(images: np.ndarray, size: int, count: int) -> np.ndarray:
     windows, around = clearest(images, size)
     kept = windows[np.argsort(around, kind="stable")[: max(count, len(windows) // 2)]]
     gaps = distances(kept)
-    near, taken = np.ones(len(kept)), []
+    taken: list[int] = []
+    near = np.ones(len(kept))
     for _ in range(count):
         gain = np.maximum(near[:, None] - gaps, 0.0).sum(0)
         gain[taken] = -1.0
@@ -29,27 +30,27 @@ def typical_windows(images: np.ndarray, size: int, count: int) -> np.ndarray:
 
 def clearest(images: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """The window of each image (n, size, size, C) with most in it and least around it, and the share of the latter."""
-    n, side = images.shape[:2]
-    energy, margin = (images**2).sum(-1), min(max(1, size // 4), (side - size) // 2)
+    n, height, width = images.shape[:3]
+    energy, margin = (images**2).sum(-1), min(max(1, size // 4), (min(height, width) - size) // 2)
     inside = sums_from(energy, size)
     around = np.roll(sums_from(energy, size + 2 * margin), (margin, margin), (1, 2)) - inside
     place = (inside - AROUND * around).reshape(n, -1).argmax(1)
-    top, left, step, each = place // side, place % side, np.arange(size), np.arange(n)
+    top, left, step, each = place // width, place % width, np.arange(size), np.arange(n)
 
     def cut(table: np.ndarray) -> np.ndarray:
-        rows, columns = (top[:, None] + step) % side, (left[:, None] + step) % side
+        rows, columns = (top[:, None] + step) % height, (left[:, None] + step) % width
         return table[each[:, None, None], rows[:, :, None], columns[:, None]]
 
     for _ in range(3):  # what is in it comes to its middle
         here = cut(energy)
         weight = np.maximum(here.sum((1, 2)), 1e-300)
         off = [np.rint(here.sum(axis) @ step / weight - (size - 1) / 2).astype(int) for axis in (2, 1)]
-        top, left = (top + off[0]) % side, (left + off[1]) % side
+        top, left = (top + off[0]) % height, (left + off[1]) % width
     return cut(images), around[each, top, left] / np.maximum(inside[each, top, left], 1e-300)
 
 
 def sums_from(table: np.ndarray, size: int) -> np.ndarray:
-    """Sums over the squares of so many pixels a side that begin at each pixel of images (n, side, side)."""
+    """Sums over the squares of so many pixels a side that begin at each pixel of images (n, rows, columns)."""
     rows = sum(np.roll(table, -i, 1) for i in range(size))
     return np.asarray(sum(np.roll(rows, -i, 2) for i in range(size)))
 
