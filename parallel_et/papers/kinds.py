@@ -10,6 +10,8 @@ import numpy as np
 
 from parallel_et.control.listening import STOPPED
 from parallel_et.errors import UserError
+from parallel_et.papers.anywhere import in_words as places_in_words
+from parallel_et.papers.anywhere import run_anywhere
 from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
 from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.occlusion import explain_scenes, run_sets
@@ -86,6 +88,22 @@ def by_schemes(
         )
         for name, one in (found or {}).items()
     ]
+
+
+def anywhere(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range) -> list[Row]:
+    """Train on scenes of objects that stand anywhere, and look for these; a row a variant, none if stopped."""
+    rows = []
+    for name, settings in experiment["variants"].items():
+        found = run_anywhere(ranks, options, settings, place.with_name(f"{place.name}-{name}"), seeds)
+        if found is None:
+            return []
+        all_found = all(one.found == one.objects for one in found)
+        right = all(one.share(one.best) >= experiment["places"] for one in found)
+        published = experiment["published"]["text"]
+        seconds = float(np.mean([one.training for one in found]))
+        verdict = "met" if all_found and right else "worse"
+        rows.append(Row(f"{place.name}: {name}", published, places_in_words(found), verdict, len(found), seconds))
+    return rows
 
 
 def planted(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range) -> list[Row]:
@@ -206,6 +224,7 @@ KINDS = {
     "represented": represented,
     "likelihood": likelihood,
     "best": best_of_sets,
+    "anywhere": anywhere,
     "inference": beyond_gamma,
     "schemes": by_schemes,
 }

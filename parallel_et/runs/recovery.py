@@ -22,11 +22,13 @@ class Recovery:
     unit : (b,) the field that represents each cause
     found : (b,) bool, whether it does so alone and closely
     mae : (b,) mean absolute error between each cause and its field
+    atom : (b,) the atom of the field: where causes stand at places, also where it is found
     """
 
     unit: np.ndarray
     found: np.ndarray
     mae: np.ndarray
+    atom: np.ndarray
 
     @property
     def complete(self) -> bool:
@@ -74,4 +76,4 @@ def recovery(model: Model, scheme: Scheme, params: Params, causes: np.ndarray) -
         mae = np.abs(there - causes).sum(0) / np.maximum(1, (causes != 0).sum(0))
     closeness = CLOSE * np.abs(causes).max() / 10
     own = np.bincount(unit, minlength=model.H)[unit] == 1
-    return Recovery(unit, own & (mae < closeness), mae)
+    return Recovery(unit, own & (mae < closeness), mae, atom)
