@@ -97,7 +97,7 @@ WORKLOADS = (
     Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
     Workload("P2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=18.0, what="M2 with Poisson noise", keys=POISSON),
     Workload("O2", "oca", 8000, 3675, 30, 6, 3, True, 1.05, most=60.0, what="35 x 35 pixels in colour", keys=COLOUR),
-    Workload("I2", "inveca", 2000, 2700, 16, 7, 4, most_ns=40.0, what="objects anywhere in 30 x 30 pixels", keys=COLOUR),
+    Workload("I2", "inveca", 2000, 2700, 16, 7, 4, most_ns=40.0, what="objects in 30 x 30 pixels", keys=COLOUR),
     Workload("V2", "gmm", 100000, 50, 1000, 10, most=3.0, what="1000 clusters"),
     Workload("V3", "gmm", 100000, 50, 1000, 10, most=0.34, what="1000 clusters, kept ones", search=NEAR),
     Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, kept states", search=SEARCH),

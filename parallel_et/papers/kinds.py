@@ -18,7 +18,7 @@ from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.schemes import run_schemes
-from parallel_et.papers.table import Row, beside, judge
+from parallel_et.papers.table import Row, beside, judge, title_of
 from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.report.contents import write_report
@@ -102,7 +102,9 @@ def anywhere(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, p
         published = experiment["published"]["text"]
         seconds = float(np.mean([one.training for one in found]))
         verdict = "met" if all_found and right else "worse"
-        rows.append(Row(f"{place.name}: {name}", published, places_in_words(found), verdict, len(found), seconds))
+        rows.append(
+            Row(f"{title_of(experiment)}: {name}", published, places_in_words(found), verdict, len(found), seconds)
+        )
     return rows
 
 

@@ -1,6 +1,7 @@
 """Sheets of fields and points: the fields, their course, examples explained by them, and data drawn from the model."""
 
 from collections.abc import Sequence
+from math import isqrt
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -51,8 +52,8 @@ def course(study: Study) -> Figure:
     """Some fields, from the first to the last of their order, a row each: the snapshots, and where they are now."""
     snapshots = study.result.snapshots
     fields, look = [*snapshots["W"], study.params["W"]], look_of(study)
-    if len(study.params["W"]) < study.model.D:  # masks
-        look = Look.of(study.shape[:-1], study.signed)
+    if len(study.params["W"]) < study.model.D:
+        look = Look.of(shape_of_masks(study), study.signed)
     iterations = [*map(int, snapshots["iteration"]), study.iterations]
     if iterations[-1] == iterations[-2]:
         fields, iterations = fields[:-1], iterations[:-1]
@@ -69,14 +70,21 @@ def course(study: Study) -> Figure:
 def parts(study: Study) -> Figure:
     """Masks and features in the order of the fields, side by side."""
     order, W, T = study.order[:MOST_FIELDS], study.params["W"], study.params["T"]
-    masks, size = Look.of(study.shape[:-1], study.signed), study.shape[:-1]
-    cells = []
+    size = shape_of_masks(study)
+    masks, cells = Look.of(size, study.signed), []
+    look = look_of(study) if study.model.grid is None else Look.of((*size, len(T) // len(W)), study.signed)
     for place, h in enumerate(order):
         row, column = divmod(place, WIDEST // 2)
-        flat = np.broadcast_to(T[:, h], (*size, len(T)))
+        flat = T[:, h] if study.model.grid else np.broadcast_to(T[:, h], (*size, len(T)))
         cells.append(Cell(row, 2 * column, W[:, h], f"{h}: mask", masks))
         cells.append(Cell(row, 2 * column + 1, flat.reshape(-1), "feature"))
-    return draw_sheet(cells, look_of(study))
+    return draw_sheet(cells, look)
+
+
+def shape_of_masks(study: Study) -> tuple[int, ...]:
+    """That of an image, or of an object that stands anywhere in one, which is square."""
+    side = isqrt(len(study.params["W"]))
+    return study.shape[:-1] if study.model.grid is None else (side, side)
 
 
 def examples(study: Study, sample: Sample) -> Figure:
