@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from inspect import getdoc
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 from unittest.mock import patch
 
@@ -16,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from parallel_et.__main__ import COMMANDS
 from parallel_et.commands import Parser
+from parallel_et.commands.job import lead
 from parallel_et.core.options import ModelOptions, keys_of
 from parallel_et.core.schema import Section
 from parallel_et.data import generators
@@ -63,11 +63,6 @@ def job() -> str:
     parts += ["## [anneal]", table(keys(Anneal))]
     parts += own({f"name = {name}": keys_for(model) for model, name in names.items()}, Anneal)
     return "\n\n".join([*parts, "## [run]", table(keys(Run))]) + "\n"
-
-
-def lead(kind: type) -> str:
-    """What a class says of itself in its first paragraph."""
-    return " ".join((getdoc(kind) or "").partition("\n\n")[0].replace("``", "`").split())
 
 
 def own(kinds: Mapping[str, type[Section]], base: type[Section]) -> list[str]:

@@ -25,12 +25,15 @@ HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
 INVECA = {"name": "inveca", "causes": 4, "size": 2, "channels": 1, "learn": ["W", "T", "sigma", "pi"]}
+GSC = {"name": "gsc", "learn": ["W", "sigma", "pi", "mu", "psi"]}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
 SEARCH = {"select": 3, "near": 2, "flip": 3, "toggle": 9, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
 MOODY = {"file": str(HERE / "moody.py"), **ET}
 DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
 SAMPLE = {"scheme": "sample", "candidates": 4, "samples": 200, "chains": 10}
+STRENGTHS = {"name": "ssmca", "learn": ["W", "sigma", "pi", "mu", "psi"]}
+SLABS = {"iterations": 4, "temperature": [[0.2, 2.0], [0.8, 1.1]], "noise": {"W": 0.05}}
 JOBS = {
     # keys of [model], scheme, points, dtype, anneal
     "linca": ({"name": "linca"}, ET, 403, "float64", ANNEAL),
@@ -61,6 +64,16 @@ JOBS = {
         "float64",
         {"iterations": 200, "stop": {"change": 0.01, "iterations": 2}},
     ),
+    "held out": ({"name": "mca"}, ET, 403, "float32", ANNEAL),
+    "held out of batches": ({"name": "linca"}, ET, 403, "float64", {**ANNEAL, "batch": 90}),
+    "held out, kept": ({"name": "nmf"}, TV, 211, "float64", {**ANNEAL, "iterations": 4}),
+    "held out until they get no better": (
+        {"name": "nmf"},
+        ET,
+        211,
+        "float64",
+        {"iterations": 200, "stop": {"change": 0.01, "iterations": 2, "holdout": True}},
+    ),
     "a pi for each cause": ({"name": "mca", "each": ["pi"]}, ET, 211, "float64", ANNEAL),
     "points for a start": ({"name": "linca", "init": {"W": {"rows": "random"}}}, ET, 211, "float64", ANNEAL),
     "moments for a start": ({"name": "mca", "init": {"W": {"moments": "third"}}}, ET, 211, "float64", ANNEAL),
@@ -84,6 +97,9 @@ JOBS = {
     "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
     "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
     "draws": ({"file": str(HERE / "slab.py"), "causes": 4}, DRAWING, 150, "float64", ANNEAL),
+    "values": ({**GSC, "each": ["pi", "mu", "psi"]}, ET, 403, "float64", ANNEAL),
+    "kept values": (GSC, TV, 211, "float32", ANNEAL),
+    "sample of values": (GSC, {**SAMPLE, "samples": 90}, 150, "float64", ANNEAL),
     "tv": ({"name": "linca"}, TV, 403, "float64", ANNEAL),
     "tv, without memory": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", ANNEAL),
     "tv, ternary": (TERNARY, TV, 150, "float64", ANNEAL),
@@ -93,6 +109,14 @@ JOBS = {
     "sample of all": ({"name": "nmf"}, {**SAMPLE, "candidates": 7}, 150, "float32", ANNEAL),
     "sample of clusters": ({"name": "gmm"}, {**SAMPLE, "samples": 90}, 150, "float64", ANNEAL),
     "sample by joint": ({"name": "linca"}, {**SAMPLE, "weights": "joint"}, 150, "float64", ANNEAL),
+    "strengths": (STRENGTHS, {**SAMPLE, "samples": 80, "chains": 2}, 150, "float64", SLABS),
+    "strengths of all, without memory": (
+        {**STRENGTHS, "each": ["pi", "mu", "psi"]},
+        {**SAMPLE, "candidates": 7, "samples": 56, "chains": 1},
+        97,
+        "float32",
+        {**SLABS, "batch": 40},
+    ),
     "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
     "dealt": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
     "dealt to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),
@@ -121,8 +145,23 @@ JOBS = {
 }
 
 
-THREADED = ("ternary", "counts", "kept, without memory", "sample")
-"""Jobs that many ranks do with threads as well."""
+THREADED = ("ternary", "counts", "kept, without memory", "sample", "values", "strengths")
+"""Jobs that seven ranks do with threads as well."""
+MANY = (
+    *THREADED,
+    "linca",
+    "fewer points than ranks",
+    "moments for a start",
+    "fields that begin anew",
+    "occlusion",
+    "full clusters",
+    "a scheme that learns",
+    "tv, without memory",
+    "dealt in batches",
+    "kept in batches",
+    "rmca, a point at a time",
+)
+"""Jobs that seven ranks do: one for each way in which ranks work together. Up to four ranks do all."""
 
 
 def fits(threads, comm=None, names=tuple(JOBS)):
@@ -138,6 +177,7 @@ def fits(threads, comm=None, names=tuple(JOBS)):
         if kind in ("gmm", "pmm"):  # which begin and learn as they would by themselves
             table["model"] = {"causes": 7, **model}
         table["run"]["threads"] = threads
+        table["data"] |= {"holdout": 0.2, "centre": "batches" in name} if name.startswith("held out") else {}
         expectation.ROOM = -(1 << 40) if "without memory" in name else room
         linear.LARGE = 0 if "dealt" in name else large
         try:
@@ -146,8 +186,9 @@ def fits(threads, comm=None, names=tuple(JOBS)):
             expectation.ROOM, linear.LARGE = room, large
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
-        if "renewed_fields" in result.history:
-            found[f"{name}/renewed_fields"] = result.history["renewed_fields"]
+        for more in ("renewed_fields", "holdout_evidence"):
+            if more in result.history:
+                found[f"{name}/{more}"] = result.history[more]
         found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])
     return found
 
@@ -159,12 +200,13 @@ def data_for(kind, points):
     if kind in ("own_model", "pmm"):
         return np.random.default_rng(5).poisson(3.0, (points, 9)).astype(float)
     name = kind if kind in ("linca", "nmf", "mca", "mca poisson", "nmf poisson") else "linca"
+    name = "mca" if kind == "ssmca" else name
     name = "mca poisson" if kind in ("mca3 poisson", "rmca poisson") else name
     return random_data(name, points, random_params(name, 9, 7, seed=len(kind)), seed=5)
 
 
 if __name__ == "__main__":
-    for threads, names in ((1, tuple(JOBS)), (2, THREADED)):
+    for threads, names in ((1, MANY), (2, THREADED)):
         learned = fits(threads, names=names)
         if Ranks().is_root:
             np.savez(f"{sys.argv[1]}/{threads}.npz", **learned)

@@ -13,7 +13,7 @@ from matplotlib.image import imread
 class Page(HTMLParser):
     """A parsed page; fails where an element is not closed in its turn."""
 
-    VOID = ("meta", "img", "br", "link")
+    VOID = ("meta", "img", "br", "link", "input")
 
     def __init__(self, path: Path) -> None:
         super().__init__()

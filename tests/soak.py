@@ -235,6 +235,7 @@ class Soak:
         asked = ("SIGUSR1", "SIGUSR2", "SIGTERM")
         kinds = ["rank killed", "rank killed within a checkpoint", "mpirun killed", "SIGUSR1 after SIGSTOP and SIGCONT"]
         kinds += [*asked, *(f"{name} at the start" for name in asked)]
+        self.rng.shuffle(kinds)
         order = [kinds[i % len(kinds)] for i in range(kills)]
         self.rng.shuffle(order)
         targets = sorted(self.rng.randrange(self.iterations * 4 // 5) for _ in order)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launch import launch
+from launch import call, launch
 from PIL import Image
 
 from parallel_et.__main__ import COMMANDS
@@ -46,6 +46,32 @@ def test_links_of_the_documents_lead_somewhere():
 def test_the_tutorial_shows_the_job_that_it_runs():
     (shown,) = blocks("docs/tutorial.md", "toml")
     assert (ROOT / "jobs/patches.toml").read_text().endswith(f"\n\n{shown}")
+
+
+def test_the_first_job_of_the_readme_is_the_one_that_is_printed():
+    (shown,) = blocks("README.md", "toml")
+    assert shown == call("job", "linca").stdout
+
+
+def test_the_page_about_denoising_takes_noise_out_of_a_picture(tmp_path):
+    (shown,) = blocks("docs/denoising.md", "toml")
+    assert (ROOT / "jobs/denoise.toml").read_text().endswith(f"\n\n{shown}")
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "jobs").mkdir()
+    image = np.repeat(np.repeat(np.random.default_rng(3).integers(0, 256, (6, 6), np.uint8), 9, 0), 9, 1)
+    Image.fromarray(image).save(tmp_path / "pictures/camera.png")
+    job = shown.replace("causes = 256", "causes = 40").replace("iterations = 60", "iterations = 20")
+    (tmp_path / "jobs/denoise.toml").write_text(job)
+    commands = [shlex.split(line) for block in blocks("docs/denoising.md", "bash") for line in block.splitlines()]
+    told = []
+    for words in commands:
+        name, *args = words[words.index("-m") + 1 :]
+        done = call(name.removeprefix("parallel_et."), *args, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        told += re.findall(r"patches, (\S+) dB", done.stdout)
+    noisy, denoised = map(float, told)
+    assert noisy == pytest.approx(20.17, abs=0.5)
+    assert denoised > noisy + 3
 
 
 @pytest.fixture(scope="module")

@@ -80,3 +80,18 @@ def test_a_search_finds_the_number_of_causes(tmp_path):
     said = example("estimator.py", cwd=tmp_path)
     assert "best: 4\n" in said
     assert len(re.findall(r"^\d causes: ", said, re.MULTILINE)) == 5
+
+
+def test_bars_that_hide_each_other_are_counted_beside_nmf_and_dictionary_learning(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import why
+
+    monkeypatch.setattr(why, "POINTS", 100)
+    monkeypatch.setattr("sys.argv", ["why.py", "--output", str(tmp_path / "why.png")])
+    why.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [*why.WAYS]
+    assert all(
+        re.search(r": \d+\.\d of 10 bars found, all in [01] of 1 draws, \d+\.\d% of their", line) for line in lines
+    )
+    assert is_picture(tmp_path / "why.png")

@@ -11,6 +11,14 @@ from parallel_et.data.model import Drawn
 from parallel_et.models import MODELS, Params
 from parallel_et.runs.job import Job, check_job
 
+LEARNED = {
+    "linca": ["W", "sigma", "pi"],
+    "gsc": ["W", "sigma", "pi", "mu", "psi"],
+    "oca": ["W", "T", "sigma", "pi"],
+    "inveca": ["W", "T", "sigma", "pi"],
+    "ssmca": ["W", "sigma", "pi", "mu", "psi"],
+}
+"""What others learn than their fields alone."""
 ACTIVE = 2.0
 """Causes that a point has on average."""
 SIGMA, LENGTH = 2.0, 500.0**0.5
@@ -25,6 +33,9 @@ NEAR = {"states": 10, "near": 3}
 POISSON = {"noise": "poisson"}
 CHANNELS = 3
 COLOUR = {"channels": CHANNELS}
+EACH = {"each": ["pi", "mu", "psi"]}
+PIXEL = 25.0
+"""Nanoseconds that a draw of a strength may take for each dimension."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +44,8 @@ class Workload:
 
     Where a product says little, ``most_ns`` are nanoseconds a state instead: of a few dimensions, or each 100 of many.
     ``search`` has the kept states, and the proposals of each kind, of one by tv; ``samples`` are those of a point of
-    one that samples, whose ``most_ns`` is for each of them in the phase of the states; ``keys`` has keys of the model's
-    own; ``block`` is the points a block, if not what follows from the sizes.
+    one that samples, in so many ``chains``, whose ``most_ns`` is for each of them in the phase of the states; ``keys``
+    has keys of the model's own; ``block`` is the points a block, if not what follows from the sizes.
     """
 
     id: str
@@ -52,6 +63,7 @@ class Workload:
     search: Mapping[str, int] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     samples: int = 0
+    chains: int = 20
     block: int | None = None
 
     def job(self, threads: int = 1) -> Job:
@@ -62,8 +74,7 @@ class Workload:
             model["init"] = {"W": 0.0}  # it begins nearby, no points have to be chosen
         else:
             inference |= {} if self.samples else {"gamma": self.gamma}
-            masked = ["W", "T", "sigma", "pi"]
-            learn = {"linca": ["W", "sigma", "pi"], "oca": masked, "inveca": masked}.get(self.model, ["W"])
+            learn = LEARNED.get(self.model, ["W"])
             model |= {"pi": min(0.5, ACTIVE / self.causes), "learn": learn}
             model |= {"sigma": SIGMA} if self.keys != POISSON else {}
         table = {
@@ -77,7 +88,7 @@ class Workload:
 
     def _scheme(self) -> dict[str, Any]:
         if self.samples:
-            return {"scheme": "sample", "samples": self.samples}
+            return {"scheme": "sample", "samples": self.samples, "chains": self.chains}
         if not self.search:
             return {"singletons": self.singletons}
         kinds = dict(self.search)
@@ -90,8 +101,10 @@ WORKLOADS = (
     Workload("W3", "linca", 20000, 676, 800, 10, 4, most=1.25, what="26 x 26 patches"),
     Workload("W4", "linca", 4000, 1600, 1600, 12, 4, most=1.25, what="40 x 40 patches"),
     Workload("S4", "linca", 2000, 1600, 1600, 34, 34, most_ns=5.0, what="40 x 40 patches, sampled", samples=6800),
+    Workload("X2", "ssmca", 1000, 81, 100, 10, 10, most_ns=81 * PIXEL, what="9 x 9 patches", samples=400, chains=1),
     Workload("L1", "linca", 40000, 200, 200, 10, 4, True, most=4.0, what="sound"),
     Workload("F2", "nmf", 20000, 256, 200, 8, 4, most=6.0, what="16 x 16 patches"),
+    Workload("G2", "gsc", 5000, 100, 100, 8, 4, most=30.0, what="10 x 10 patches, causes with values", keys=EACH),
     Workload("M2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=12.0, what="10 x 10 patches"),
     Workload("M3", "mca", 5000, 256, 200, 8, 4, True, 1.05, most=15.0, what="16 x 16 patches"),
     Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
@@ -120,8 +133,18 @@ def sample(workload: Workload, points: int) -> Drawn:
         W = rng.gamma(2.0, 1.0, W.shape) * (rng.random(W.shape) < SHARE)
         W[0] += W.sum(0) == 0
     W *= LENGTH / np.linalg.norm(W, axis=0)
-    params = {"W": np.asfortranarray(W), "sigma": np.array(SIGMA), "pi": np.array(options.pi)}
+    params = {"W": np.asfortranarray(W), "sigma": np.array(SIGMA), **slabs(model, rng, options.pi)}
     return Drawn(model, {name: params[name] for name in model.params}, points, SEED)
+
+
+def slabs(model: Any, rng: np.random.Generator, pi: float) -> dict[str, np.ndarray]:
+    """The prior of causes, and of their values if they have some: around 1, the same for all or one for each."""
+    prior = {"pi": model.filled("pi", pi)}
+    if "mu" not in model.params:
+        return prior
+    if "mu" not in model.options.each:
+        return {**prior, "mu": np.array(1.0), "psi": np.array(0.0625)}
+    return {**prior, "mu": 0.5 + rng.random(model.H), "psi": 0.25 * (0.5 + rng.random(model.H))}
 
 
 def objects(model: Any, rng: np.random.Generator, pi: float) -> Params:

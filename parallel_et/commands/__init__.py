@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_cutting(self, bad: str) -> None:
         """What all have that cut; ``bad`` says what makes a file a bad one."""
-        self.add_argument("--seed", metavar="NUMBER", type=int, default=1, help="of the random places; 1 by default")
+        self.add_argument("--seed", metavar="NUMBER", type=int, default=1, help="of all that is random; 1 by default")
         does = f"what {bad}, is: fatal (by default), or named and skipped"
         self.add_argument("--bad", choices=("fatal", "skip"), default="fatal", help=does)
 

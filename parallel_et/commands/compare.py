@@ -51,7 +51,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         source = open_data(run)
         shard = Shard.of(source.points, size_up(job, source)[2], ranks.rank, ranks.size)
         seen = survey(rows_of(source, shard, job.data.memory, job.run.threads), shard, source)
-    if fingerprint(seen, ranks) != run.about["data fingerprint"]:
+    if fingerprint(seen.digest, ranks) != run.about["data fingerprint"]:
         raise UserError(f"{source.name}: expected the data that the run was trained on, found others of the same size")
     found = compare_with_nmf(ranks, run, run.seen(source), Starts(args.starts, args.seed, args.loss), report.say)
     classical = found.classical

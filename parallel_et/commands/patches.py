@@ -29,6 +29,8 @@ def arguments(argv: Sequence[str]) -> Patches:
     parser.add_cutting("a file that is no image, or one smaller than a patch")
     parser.add_argument("--colour", action="store_true", help="pixels of red, green and blue, each filtered by itself")
     steps = parser.add_argument_group("steps on whole images")
+    noise = "add Gaussian noise of SIGMA, by the seed, for experiments; the images without it are kept as /truth"
+    steps.add_argument("--noise", metavar="SIGMA", type=float, help=noise)
     clamp = "set the brightest PERCENT of an image's pixels to the value at that percentile"
     steps.add_argument("--clamp", metavar="PERCENT", type=float, help=clamp)
     dog = "difference of Gaussians: smoothed with SIGMA pixels less smoothed with SIGMA2"

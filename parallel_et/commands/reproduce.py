@@ -39,8 +39,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--trials", metavar="N", type=int, help="of each experiment on artificial data; mostly 100")
     own = (
         "a folder with data of your own, used in place of what ships: digits.npy (an array, a digit a row), grass (an "
-        "image, or a folder of them), photos and large-photos (likewise), sound (a wave file, or a folder of them), "
-        "phonemes (a folder of wave files), icons (a folder of PNG files)"
+        "image, or a folder of them), photos, large-photos and channels (likewise), sound (a wave file, or a folder of "
+        "them), phonemes (a folder of wave files), icons (a folder of PNG files)"
     )
     parser.add_argument("--data", metavar="FOLDER", help=own)
     parser.add_argument("--output", metavar="FOLDER", help="where everything goes, by default runs/PAPER")

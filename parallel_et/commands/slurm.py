@@ -14,7 +14,7 @@ from parallel_et.io.whole import why_no_place
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.demand import Demand
 from parallel_et.runs.job import Job, read_job
-from parallel_et.runs.setup import demand_of, open_source, size_up
+from parallel_et.runs.setup import demand_of, open_source
 
 SCRIPTS = Path(*parallel_et.__path__) / "scripts"
 TIME = r"(\d+-)?\d+(:\d\d?){0,2}"
@@ -73,7 +73,7 @@ def write(args: argparse.Namespace) -> None:
 def expected(job: Job, ranks: int) -> Demand:
     """What the job will ask of a rank; of its data only the sizes are looked at."""
     source = open_source(job)
-    return demand_of(job, source, size_up(job, source), ranks)
+    return demand_of(job, source, ranks)
 
 
 def fill_in(template: str, args: argparse.Namespace, job: Job, most: Demand) -> str:

@@ -59,3 +59,24 @@ class Batches:
             return self.points
         blocks = self.at(iteration)
         return int(np.minimum(self.points - blocks * self.block, self.block).sum())
+
+
+class Arriving(Batches):
+    """A batch of points that others come before and after, however many; its sums are averaged with those of others.
+
+    Parameters
+    ----------
+    size : points of the batch
+    block : points a block
+    points : for how many its sums are to stand, so that those of batches of several sizes can be averaged
+    """
+
+    def __init__(self, size: int, block: int, points: int) -> None:
+        self.points, self.block, self._size = points, block, size
+        self.count = 2  # or more
+
+    def at(self, iteration: int) -> np.ndarray:
+        return np.arange(-(-self._size // self.block))
+
+    def size(self, iteration: int) -> int:
+        return self._size

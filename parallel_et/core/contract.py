@@ -13,7 +13,7 @@ import numpy as np
 
 from parallel_et.core import gibbs
 from parallel_et.core.gibbs import Chains, Sweeps
-from parallel_et.core.posterior import Posterior, Sparse, Tabled, sum_rows, weigh
+from parallel_et.core.posterior import Listed, Posterior, Sparse, Tabled, sum_rows, weigh
 from parallel_et.core.random import Random
 from parallel_et.core.schema import Section
 from parallel_et.core.states import Latents, Table, best, clashes, in_lists
@@ -135,6 +135,8 @@ class Model(Learner):
     """The parameters that are learned where a job names none, but for those that it gives a number; () for all."""
     knobs: ClassVar[Mapping[str, Knob]] = {}
     """Its own schedules by name."""
+    first_job: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Keys by section that a job to begin with needs besides the usual ones, which are those of bars that add up."""
     stages: tuple[str, ...] = ("all",)
     prior: Prior
     """How states are distributed before a point is seen."""
@@ -142,10 +144,14 @@ class Model(Learner):
     """How points are distributed around the mean of a state."""
     latents: Latents
     """Its hidden states; by default all sets of its causes."""
+    valued: ClassVar[bool] = False
+    """Whether active causes have values, of which a posterior then has means and variances."""
     sizes: Mapping[str, int]
     """Lengths of the axes of its parameters."""
     grid: tuple[int, int] | None = None
     """Rows and columns of the places where causes stand, if they do: then atom h + x H is cause h at place x."""
+    evidence: ClassVar[bool] = True
+    """Whether F_n is a bound of the evidence, as a cut and the renewal of fields take it; else the mean log joint."""
 
     def __init__(self, options: Any, dims: int) -> None:
         self.options = options
@@ -157,7 +163,12 @@ class Model(Learner):
 
     @classmethod
     def can(cls, what: str) -> bool:
-        """Whether it has what a scheme asks for by the name of a method; a log joint also if it has a mean."""
+        """Whether it has what a scheme asks for by the name of a method; a log joint also if it has a mean.
+
+        It can sample by a log joint or a conditional too.
+        """
+        if what == "sample" and (cls.redraw is not Model.redraw or cls.can("log_joint")):
+            return True
         by_mean = what == "log_joint" and cls.mean is not Model.mean
         return by_mean or getattr(cls, what, None) is not getattr(Model, what, None)
 
@@ -299,6 +310,13 @@ class Model(Learner):
             logs = np.hstack([logs, alone])
         evidence, q = weigh(logs, beta)
         return Tabled(evidence, candidates, table, *map(Sparse.of, np.split(q, [len(table)], 1)))
+
+    def over_listed(self, ready: Any, seen: Any, evidence: np.ndarray, states: np.ndarray, q: Sparse) -> Posterior:
+        """The posterior of states (n, K, g) that are listed for each point, with these weights; by default just that.
+
+        A model whose causes have values makes it one of these as well.
+        """
+        return Listed(evidence, states, q)
 
     def observe_chains(self, ready: Any, block: Block) -> Any:
         """What a block needs more than once where its states are sampled."""

@@ -8,6 +8,7 @@ import numpy as np
 from parallel_et.core.clock import Clock, Dealing, phases
 from parallel_et.core.contract import UNUSED, Knobs, Learner, Params, Totals
 from parallel_et.core.expectation import FAR, Expectation
+from parallel_et.core.holdout import last_look, look
 from parallel_et.core.plan import Info, Position
 from parallel_et.core.problem import Problem
 from parallel_et.core.random import stream
@@ -25,8 +26,10 @@ def train(problem: Problem, ranks: Ranks, at: Position, watch: Callable[[Positio
         begin, fields = renew(problem, ranks, at, iterate)
         knobs = ranks.from_root(partial(plan.at, at.iteration, begin, at.cooled))
         params, info = iterate(problem, ranks, begin, knobs)
-        at = Position(at.iteration + 1, params, *ranks.of_root(plan.after(at, params)))
-        if watch(at, knobs, info._replace(renewed=fields)):
+        held = look(problem, ranks, params, at.iteration)
+        at = Position(at.iteration + 1, params, *ranks.of_root(plan.after(at, params, held)))
+        known = last_look(problem, ranks, at, held)
+        if watch(at, knobs, info._replace(renewed=fields, holdout=known)):
             break
     return at
 

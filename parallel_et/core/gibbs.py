@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from parallel_et.core.posterior import Draws, Listed, Sparse, weigh
+from parallel_et.core.posterior import Draws, Posterior, Sparse, weigh
 from parallel_et.core.random import Random
 from parallel_et.core.states import Latents, in_front
 from parallel_et.kernels import VACANT
@@ -110,7 +110,7 @@ def with_mates(latents: Latents, candidates: np.ndarray, site: int) -> np.ndarra
     return owner == owner[:, site, None]
 
 
-def sample(model: "Model", ready: Any, seen: Any, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Listed:
+def sample(model: "Model", ready: Any, seen: Any, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
     """The posterior by chains of ``model.redraw``: each begins with one candidate, by chance."""
     n, C = candidates.shape
     random, first, shape = sweeps.random, sweeps.first, (n, sweeps.chains)
@@ -129,7 +129,7 @@ def sample(model: "Model", ready: Any, seen: Any, candidates: np.ndarray, sweeps
     evidence, by_joint = weigh(model.log_states(ready, seen, states), beta)
     q = by_joint if sweeps.joint else q
     if chains.values is None:
-        return Listed(evidence, states, Sparse.of(q))
+        return model.over_listed(ready, seen, evidence, states, Sparse.of(q))
     values = np.concatenate([end.values for end in ends if end.values is not None], 1)
     drawn = Chains(candidates, visited.active[:, forgotten:], values[:, forgotten:])
     return Draws(evidence, drawn.states(), Sparse.of(weights[:, forgotten:]), drawn.listed_values())

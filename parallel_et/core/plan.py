@@ -15,7 +15,10 @@ RENEWAL = (0.5, 0.8)
 
 
 class Info(NamedTuple):
-    """What the root knows of an iteration besides the parameters; ``renewed``: fields that began anew before it."""
+    """What the root knows of an iteration besides the parameters; ``renewed``: fields that began anew before it.
+
+    ``holdout`` is the evidence a point, after it, of those that are held out; NaN where it was not looked at.
+    """
 
     free_energy: float
     points_used: int
@@ -23,6 +26,7 @@ class Info(NamedTuple):
     seconds: dict[str, float]
     dealt: list[Dealt]
     renewed: int | None = None
+    holdout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,14 @@ class Position:
     params : what they have learned
     calm : how many of the last ones in a row have changed the parameters but little
     cooled : steps that a temperature which waits has fallen
+    best : held-out evidence a point when it last rose by enough
     """
 
     iteration: int
     params: Params
     calm: int = 0
     cooled: int = 0
+    best: float = -np.inf
 
 
 def value_at(schedule: Any, iteration: int, iterations: int) -> float:
@@ -109,13 +115,23 @@ class Plan:
         stop = self.anneal.stop
         return iterations >= self.iterations or (stop is not None and calm >= stop.iterations)
 
-    def after(self, at: Position, new: Params) -> tuple[int, int]:
-        """How long a run has been calm and how far it has cooled, after an iteration from ``at`` to ``new``."""
-        wait, cooled = self.waiting, at.cooled
-        calm = self.anneal.stop is not None and self.settled(at.iteration, cooled) and self.little(at.params, new)
+    def after(self, at: Position, new: Params, held: float | None = None) -> tuple[int, int, float]:
+        """Of the position after an iteration from ``at`` to ``new``: how long it is calm, how far cooled, and its best.
+
+        ``held`` is the evidence of held-out points, if it was looked at.
+        """
+        wait, stop, cooled, best = self.waiting, self.anneal.stop, at.cooled, at.best
+        settled = stop is not None and self.settled(at.iteration, cooled)
+        if stop is not None and stop.holdout:
+            calm = at.calm
+            if held is not None:
+                risen = not settled or held > best + stop.change
+                calm, best = (0, held) if risen else (calm + 1, best)
+        else:
+            calm = at.calm + 1 if settled and self.little(at.params, new) else 0
         if wait is not None and at.iteration + 1 >= wait.hold and self.change(at.params, new) < wait.change:
             cooled = min(cooled + 1, wait.steps)
-        return at.calm + 1 if calm else 0, cooled
+        return calm, cooled, best
 
     def little(self, old: Params, new: Params) -> bool:
         """Whether the fields have changed so little that it counts for the convergence stop."""

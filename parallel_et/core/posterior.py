@@ -71,6 +71,15 @@ class Posterior(ABC):
     def means(self, atoms: int) -> np.ndarray:
         """<s_h> of each atom, (n, atoms): the probability that it is active, where it has no value of its own."""
 
+    def active(self, atoms: int) -> np.ndarray:
+        """The probability that each atom is active, (n, atoms)."""
+        return self.means(atoms)
+
+    def variances(self, atoms: int) -> np.ndarray:
+        """The variance of s_h of each atom, (n, atoms)."""
+        active = self.active(atoms)
+        return active * (1 - active)
+
 
 @dataclass(frozen=True)
 class Weights(Posterior):
@@ -129,9 +138,19 @@ class Draws(Listed):
         return self.values[row, index]
 
     def means(self, atoms: int) -> np.ndarray:
+        return self._mean_power(1, atoms)
+
+    def active(self, atoms: int) -> np.ndarray:
+        return super().means(atoms)
+
+    def variances(self, atoms: int) -> np.ndarray:
+        return np.maximum(self._mean_power(2, atoms) - self.means(atoms) ** 2, 0.0)
+
+    def _mean_power(self, power: int, atoms: int) -> np.ndarray:
         everything = np.ones(len(self.evidence), bool)
         point, states, q = self.pairs(everything)
-        return sum_rows(point, q[:, None] * valued(states, self.drawn(everything), atoms), len(self.evidence))
+        values = valued(states, self.drawn(everything), atoms) ** power
+        return sum_rows(point, q[:, None] * values, len(self.evidence))
 
     def best(self) -> np.ndarray:
         """The state of most weight in all its draws, whatever their values; of equal ones the first, (n, g)."""
@@ -192,6 +211,64 @@ class Moments(Posterior):
         means, i = self.alone.dense(atoms), np.arange(self.candidates.shape[1])
         np.put_along_axis(means, self.candidates, self.moments[i * (i + 1) // 2 + i].T, 1)
         return means
+
+
+class Alone(NamedTuple):
+    """Causes with values that are the only ones of a state, of a few points: weights, means and second moments."""
+
+    weight: Sparse
+    mean: np.ndarray
+    square: np.ndarray
+
+
+@dataclass(frozen=True)
+class ValueMoments(Posterior):
+    """First and second moments of causes that have values, under the posterior of what is active and of the values.
+
+    Attributes
+    ----------
+    candidates : (n, H') int32, in any order; one may be there again if it adds nothing more
+    chance : (H', n) the probability that each of them is active
+    values : (H', n) <s_i>
+    moments : (H' (H' + 1) / 2, n) <s_i s_j> of the candidates i <= j at row j (j + 1) / 2 + i
+    alone : of the states with one cause outside the candidates; the moments are of s, not given that it is active
+    found : (n, g) the most probable state
+    """
+
+    candidates: np.ndarray
+    chance: np.ndarray
+    values: np.ndarray
+    moments: np.ndarray
+    alone: Alone
+    found: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + sum(part.nbytes for part in (*self.alone.weight, self.alone.mean, self.alone.square))
+
+    def means(self, atoms: int) -> np.ndarray:
+        return self._by_atom(self.values, self.alone.mean, atoms)
+
+    def active(self, atoms: int) -> np.ndarray:
+        return self._by_atom(self.chance, self.alone.weight.value, atoms)
+
+    def variances(self, atoms: int) -> np.ndarray:
+        i = np.arange(self.candidates.shape[1])
+        squares = self._by_atom(self.moments[i * (i + 1) // 2 + i], self.alone.square, atoms)
+        return np.maximum(squares - self.means(atoms) ** 2, 0.0)
+
+    def best(self) -> np.ndarray:
+        """The most probable state, (n, g)."""
+        return self.found
+
+    def _by_atom(self, inside: np.ndarray, outside: np.ndarray, atoms: int) -> np.ndarray:
+        """What candidates (H', n) and causes alone have, at the place of each; (n, atoms)."""
+        n, (start, cause, _) = len(self.evidence), self.alone.weight
+        row = np.repeat(np.arange(n), np.diff(start))
+        table = np.zeros((n, atoms))
+        np.add.at(table, (np.arange(n)[:, None], self.candidates), inside.T)
+        np.add.at(table, (row, cause), outside)
+        return table
 
 
 @dataclass(frozen=True)

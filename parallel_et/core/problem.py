@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,13 +15,25 @@ from parallel_et.parallel.sums import ExactSum
 from parallel_et.parallel.team import Team
 
 
+class Holdout(NamedTuple):
+    """Points that are not learned from: this rank's rows (n, D or wider) of them, looked at after so many iterations.
+
+    That is after each, with batches after each pass; and where a scheme searches for the states of a new point in
+    several rounds, after as many: so that it costs about what learning from as many points would.
+    """
+
+    shard: Shard
+    rows: Rows
+    every: int
+
+
 @dataclass(frozen=True)
 class Problem:
     """What is to be learned: a model, by a scheme and a plan, from this rank's rows (n, D or wider).
 
     ``kept`` is what the scheme keeps of each of them between iterations, arrays (n, ...); ``mean`` (D,) is what was
-    subtracted from each of them, if anything; ``averages``, on the root, are the averaged sums of each stage, if the
-    M-step has the points in batches.
+    subtracted from each of them, if anything; ``held`` are points that are not learned from; ``averages``, on the root,
+    are the averaged sums of each stage, if the M-step has the points in batches.
     """
 
     model: Model
@@ -33,6 +46,7 @@ class Problem:
     team: Team
     kept: Kept = field(default_factory=dict)
     mean: np.ndarray | None = None
+    held: Holdout | None = None
     averages: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     _sums: dict[tuple[Learner, str], list[ExactSum]] = field(default_factory=dict)
 

@@ -88,7 +88,7 @@ def unexplained(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) ->
         if beyond == 0:
             rest = block.Y - model.reconstruct(expectation.ready, params, posterior)
             place = slice(number * shard.block, number * shard.block + len(block))
-            found[place] = np.hstack([block.Y, rest, posterior.means(model.latents.atoms)])
+            found[place] = np.hstack([block.Y, rest, posterior.active(model.latents.atoms)])
 
     with ranks.together():
         expectation.visit(look)

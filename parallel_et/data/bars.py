@@ -32,6 +32,9 @@ class BarsOptions(DataOptions):
     width: Numbers = Field(1, description="width of the bars; a list lays bars of these widths side by side")
     length: int | None = Field(None, ge=1, le=MOST_BARS, description="length of the bars, by default the whole grid")
     value: float = Field(10.0, ge=-LARGEST, le=LARGEST, description="grey value of a bar")
+    std: float = Field(
+        0.0, ge=0, le=LARGEST, description="standard deviation of the grey value of a bar, from point to point"
+    )
     negative: float = Field(0.0, ge=0, le=1, description="share of the bars whose value is negative")
     probability: Numbers = Field(0.2, description="probability that a bar appears, one or one a bar")
     overlap: Literal["sum", "max", "nearest"] = Field(
@@ -71,8 +74,10 @@ class BarsOptions(DataOptions):
                 wrong.append(("at_least", "a number of bars that a point has at least once in 1000", self.at_least))
             if self.overlap == "nearest" and self.negative > 0:
                 wrong.append(("negative", 'none with overlap = "nearest"', self.negative))
-            if self.noise.kind == "poisson" and (self.negative > 0 or self.value < 0):
-                wrong.append(("noise.kind", '"gauss" or "none" with negative bars', "poisson"))
+            if self.std > 0 and (self.overlap == "nearest" or self.value == 0):
+                wrong.append(("std", 'none with overlap = "nearest" or value = 0', self.std))
+            if self.noise.kind == "poisson" and (self.negative > 0 or self.value < 0 or self.std > 0):
+                wrong.append(("noise.kind", '"gauss" or "none" with negative bars, or such of any value', "poisson"))
             elif self.noise.kind == "poisson" and self.value * bars > BRIGHTEST:
                 wrong.append(("value", f"at most {BRIGHTEST:g} in all bars together, for Poisson counts", self.value))
         return wrong
@@ -149,6 +154,8 @@ class Bars(Generated):
         if o.overlap == "nearest":
             masks = (bar_fields(o) != 0).T.astype(np.float64)
             return {"W": masks, "T": self.features.T.copy(), **others}
+        if o.std > 0:
+            others |= {"mu": np.array(1.0), "psi": np.array((o.std / o.value) ** 2)}
         return {"W": self.fields.T.copy(), **others}
 
     def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
@@ -160,17 +167,18 @@ class Bars(Generated):
         if o.overlap == "nearest":
             clean = shown(s, 1 - rng.random(s.shape), bar_fields(o) != 0, self.features)
         else:
-            clean = s @ self.fields if o.overlap == "sum" else _strongest(s, self.fields)
+            strength = s if o.std == 0 else s * rng.normal(1.0, abs(o.std / o.value), s.shape)
+            clean = strength @ self.fields if o.overlap == "sum" else _strongest(strength, self.fields)
         if o.noise.kind == "poisson":
             return rng.poisson(clean).astype(np.float64), s
         return clean + (o.noise.sigma * rng.standard_normal(clean.shape) if o.noise.kind == "gauss" else 0.0), s
 
 
 def _strongest(s: np.ndarray, bars: np.ndarray) -> np.ndarray:
-    """Each pixel shows the active bar of the largest magnitude; (n, b), (b, D) -> (n, D)."""
+    """Each pixel shows the bar of the largest magnitude; strengths (n, b), bars (b, D) -> (n, D)."""
     shown = np.zeros((len(s), bars.shape[1]))
-    for active, bar in zip(s.T, bars, strict=True):
-        image = active[:, None] * bar
+    for strength, bar in zip(s.T, bars, strict=True):
+        image = strength[:, None] * bar
         shown = np.where(np.abs(image) > np.abs(shown), image, shown)
     return shown
 

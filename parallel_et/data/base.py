@@ -27,6 +27,12 @@ class DataOptions(Section):
     memory: Size = Field(
         None, description='most that a rank keeps of its rows, as "8 GiB"; of more it reads all again in every pass'
     )
+    holdout: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="part of the rows, drawn by run.seed, that is not learned from; their evidence is told instead",
+    )
     centre: bool = Field(
         False,
         description="subtract from each dimension its mean over all points; kept in the result, undone by infer and "
@@ -58,6 +64,10 @@ class Source(ABC):
     @abstractmethod
     def read(self, first: int, last: int) -> np.ndarray:
         """Rows [first, last) as an array of float32 or float64, (last - first, dims), or wider with zeros behind."""
+
+    def numbers(self, first: int, last: int) -> np.ndarray:
+        """What numbers the rows [first, last) have where they come from, rising."""
+        return np.arange(first, last)
 
     def truth(self) -> dict[str, np.ndarray]:
         """The parameters behind the data, where they are known."""
@@ -105,6 +115,9 @@ class Centred(Source):
 
     def state(self) -> str:
         return self.source.state()
+
+    def numbers(self, first: int, last: int) -> np.ndarray:
+        return self.source.numbers(first, last)
 
     def read(self, first: int, last: int) -> np.ndarray:
         rows = self.source.read(first, last)

@@ -29,6 +29,11 @@ def add_strip(sums, weight, Y, y):
     )
 
 
+def strips(D: int) -> list[int]:
+    """Widths of the strips of D dimensions."""
+    return [min(STRIP, D - begin) for begin in range(0, D, STRIP)]
+
+
 def from_strips(strips: np.ndarray, H: int) -> np.ndarray:
     """The table (H, D) whose columns are stored in strips: each strip as a table of its own, one after the other."""
     D = strips.size // H
@@ -226,21 +231,17 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H):
     return starts, points, values
 
 
-@kernel(
-    "void(float64[:,::1], int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], float64[::1], "
-    "float64, int64[::1], int64[::1], float64[::1])"
-)
-def add_fields(Y, starts, points, values, field_scale, field_high, field_low, field_largest, scale, high, low, largest):
-    """Add sum_n <s_h> y_n to the fixed-point sums field_high, field_low (D H,), and sum_n <s_h> to high, low.
+@kernel("void(float64[:,::1], int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], float64[::1])")
+def add_fields(Y, starts, points, values, scale, high, low, largest):
+    """Add sum_n <s_h> y_n to the fixed-point sums high, low (D H,), which are in strips, as ``from_strips`` has them.
 
-    Y (n, D); starts, points, values of ``means_by_cause``; the sums of the fields are in strips, as ``from_strips``
-    has them; high and low (H (H + 1) / 2,) are the lower triangle of <s s^T>, row by row. Costs D operations a mean,
-    and some D a cause that has any: strip by strip of the dimensions, so that the points stay in the cache, and
-    cause by cause, with the sums in registers.
+    Y (n, D); starts, points, values of ``means_by_cause``. Costs D operations a mean, and some D a cause that has any:
+    strip by strip of the dimensions, so that the points stay in the cache, and cause by cause, with the sums in
+    registers.
     """
     N, D = Y.shape
     H = starts.shape[0] - 2
-    unit, scales, zero = fill(LOW), fill(field_scale), fill(0.0)
+    unit, scales, zero = fill(LOW), fill(scale), fill(0.0)
     near, top = scratch(N * STRIP), zero
     for begin in range(0, D, STRIP):
         width = min(STRIP, D - begin)
@@ -257,7 +258,7 @@ def add_fields(Y, starts, points, values, field_scale, field_high, field_low, fi
                     sums = add_strip(sums, fill(values[k]), near, points[k] * STRIP)
                 for d, value in enumerate(sums):
                     value = value * scales
-                    add_fixed(field_high, field_low, here + d * LANES, value, unit)
+                    add_fixed(high, low, here + d * LANES, value, unit)
                     top = maximum(top, maximum(value, zero - value))
             else:
                 for d in range(0, width, LANES):
@@ -265,10 +266,15 @@ def add_fields(Y, starts, points, values, field_scale, field_high, field_low, fi
                     for k in range(starts[h], starts[h + 1]):
                         value = fma(fill(values[k]), load(near, points[k] * width + d), value)
                     value = value * scales
-                    add_fixed(field_high, field_low, here + d, value, unit)
+                    add_fixed(high, low, here + d, value, unit)
                     top = maximum(top, maximum(value, zero - value))
-    note(field_largest, highest(top))
-    for h in range(H):
+    note(largest, highest(top))
+
+
+@kernel("void(int64[::1], float64[::1], float64, int64[::1], int64[::1], float64[::1])")
+def add_means(starts, values, scale, high, low, largest):
+    """Add sum_n <s_h> to the diagonal of the lower triangle of <s s^T>, row by row: high and low (H (H + 1) / 2,)."""
+    for h in range(starts.shape[0] - 2):
         mean = 0.0
         for k in range(starts[h], starts[h + 1]):
             mean += values[k]

@@ -18,6 +18,8 @@ class LinCA(LinearModel):
     Candidates are the causes whose fields point along y: S_h = W_h . y / |W_h| (ET eq. 33).
     """
 
+    first_job = {"data": {"negative": 0.5}}
+
     def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
         if singles:
             return super().observe(ready, block, True)

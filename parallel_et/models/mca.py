@@ -3,6 +3,7 @@
 from parallel_et.core.contract import Knob
 from parallel_et.kernels.shares import HARD
 from parallel_et.models.parts.maximal import MaximalModel
+from parallel_et.models.parts.starts import FROM_MOMENTS
 
 
 class MCA(MaximalModel):
@@ -11,6 +12,7 @@ class MCA(MaximalModel):
     The softness of the maximum in the M-step follows the temperature: rho = T / (T - 1).
     """
 
+    first_job = {**MaximalModel.first_job, **FROM_MOMENTS}
     knobs = {
         "rho": Knob(
             lambda temperature: min(HARD, temperature / (temperature - 1)) if temperature > 1 else HARD,

@@ -25,6 +25,7 @@ class MCA3(MaximalModel):
     """
 
     Options = CountsOptions
+    first_job = {"data": {"overlap": "max", "noise": {"kind": "poisson"}}}
     params = {
         "W": W._replace(low=0.0),
         "pi": PI,

@@ -13,6 +13,7 @@ from parallel_et.models.parts.fields import W, overshoot, rows_of, sums_by_atom
 from parallel_et.models.parts.linear import LinearModel, Ready, Seen
 from parallel_et.models.parts.noises import NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.solve import solve_fields
+from parallel_et.models.parts.starts import FROM_MOMENTS
 
 
 class NMFOptions(NoiseOptions):
@@ -32,6 +33,7 @@ class NMF(LinearModel):
     """
 
     Options = NMFOptions
+    first_job = FROM_MOMENTS
     params = {**LinearModel.params, "W": W._replace(low=0.0)}
     steps = 20
 

@@ -7,6 +7,7 @@ import numpy as np
 from parallel_et.errors import UserError
 from parallel_et.models import PI, UNUSED, Bernoulli, Binary, Knobs, Model, Param, Params, Sum, Summary, Totals
 from parallel_et.models.parts.fields import sums_by_atom, with_none
+from parallel_et.models.parts.starts import FROM_MOMENTS
 
 
 class NoisyOr(Model):
@@ -17,6 +18,11 @@ class NoisyOr(Model):
     """
 
     prior: Bernoulli
+    first_job = {
+        "data": {"points": 300, "value": 1.0, "overlap": "max", "noise": {"kind": "none"}},
+        "model": FROM_MOMENTS["model"],
+        "anneal": {**FROM_MOMENTS["anneal"], "iterations": 50},
+    }
     params = {"W": Param("DH", "probability that a cause switches a value on", low=1e-6, high=1 - 1e-6), "pi": PI}
 
     def __init__(self, options: Any, dims: int) -> None:

@@ -80,6 +80,7 @@ class OCA(Model):
     """
 
     Options = OCAOptions
+    first_job = {"data": {"overlap": "nearest", "colours": "hues"}}
     prior: Ordered
     noise: Gauss
     params = {

@@ -19,6 +19,7 @@ LEAST = 1e-9
 class PMM(Mixture):
     """y_d ~ Poisson(W_dc), all dimensions independent given the cluster c; M-step: the mean of a cluster's points."""
 
+    first_job = {**Mixture.first_job, "data": {"probability": 0.02, "at_least": 1, "noise": {"kind": "poisson"}}}
     params = {"W": Param("DH", "mean counts of each cluster", low=LEAST, rows="k-means++"), "pi": PI}
 
     def __init__(self, options: Any, dims: int) -> None:

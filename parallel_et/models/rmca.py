@@ -1,7 +1,7 @@
 """R-MCA_2 and R-MCA_NN: maximal causes of counts with fields of one sum and one prior (MCA sec. 4.2 and 5)."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -27,23 +27,34 @@ class RMCAOptions(CountsOptions):
         description="learning rate of the Hebbian rule, for anneal.batch = 1 (R-MCA_NN); by default none: every M-step "
         "sets the fields (R-MCA_2)",
     )
+    tempered: Literal["joint", "likelihood"] | None = Field(
+        None,
+        description="what is taken to the power 1 / T: the joint, as in MCA eq. 36, or the likelihood alone; by "
+        "default the joint, with a rate the likelihood",
+    )
 
 
 class RMCA(MaximalModel):
     """Non-negative fields of which the largest active one sets the mean of a count; each adds up to the same, C.
 
     With all causes as candidates and gamma = 2 the E-step is that of MCA eq. 22: fields are learned from the states of
-    a single cause alone, though pairs are considered. Of the online rule the likelihood is tempered, but not the prior.
+    a single cause alone, though pairs are considered.
     """
 
     Options = RMCAOptions
     params = {"W": W._replace(low=0.0), "pi": PI}
     learns = ("W",)
+    first_job = {
+        "model": {"total": 50.0},
+        "data": {"overlap": "max", "noise": {"kind": "poisson"}},
+        "inference": {"candidates": 10, "gamma": 2},
+    }
     shared = 1
 
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
         self.online = options.rate is not None
+        self.tempered = options.tempered or ("likelihood" if self.online else "joint")
         if "pi" in options.learn:
             raise UserError(f"model.learn: expected W alone for rmca, found {', '.join(options.learn)}")
 
@@ -53,7 +64,7 @@ class RMCA(MaximalModel):
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         ready = super().prepare(params, knobs)
-        if not self.online:
+        if self.tempered == "joint":
             return ready
         more = (knobs.temperature - 1) * ready.odds  # which q ~ p^(1/T) takes away again
         return replace(ready, odds=ready.odds + more, bias=ready.bias + more)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,8 +17,11 @@ from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
 from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
+from parallel_et.papers.receptive import count_kinds
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.schemes import run_schemes
+from parallel_et.papers.strengths import by_candidates
+from parallel_et.papers.strokes import beside_linear
 from parallel_et.papers.table import Row, beside, judge, title_of
 from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
@@ -229,6 +233,8 @@ KINDS = {
     "anywhere": anywhere,
     "inference": beyond_gamma,
     "schemes": by_schemes,
+    "strengths": by_candidates,
+    "strokes": beside_linear,
 }
 """Experiments on artificial data by their kind."""
 
@@ -255,6 +261,8 @@ def on_real_data(
         )
         here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
         judged = "met" if squares < experiment["below"] else "worse"
+    if experiment["data"] == "channels":
+        here += f", {ranks.on_root_alone(partial(count_kinds, learned)).words()}"
     return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
 
 

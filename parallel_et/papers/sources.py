@@ -15,14 +15,22 @@ DATA = {
     "photos": "40000 patches of 26 x 26 pixels of a cat, a flower, grass and gravel, out of scikit-image and "
     "scikit-learn, made linear in luminance; the thesis's are of 900 photographs of van Hateren's",
     "large-photos": "500000 patches of 40 x 40 pixels of the same",
+    "channels": "50000 patches of 16 x 16 pixels of the same, whitened, positive and negative parts apart, scaled to 0 "
+    "to 10 all together; the thesis scales each",
     "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
     "phonemes": "six phonemes of a male voice of espeak-ng; the paper's are recorded, with [t] in place of [s]: the "
     "burst of espeak-ng's [t] is almost that of its [k]",
     "icons": "icons of Debian's tango-icon-theme, scaled to the size of the objects; the papers have those of COIL-100",
 }
 """What stands in for the data of papers, of which users may have better."""
-PHOTOS = {"photos": (40000, 26), "large-photos": (500000, 40)}
-"""How many patches of photographs, and of how many pixels a side."""
+FILTERED: dict[str, Any] = {"clamp": 2.0, "dog": (1.0, 3.0)}
+WHITENED: dict[str, Any] = {"clamp": 2.0, "whiten": True, "on_off": True, "scale": (0.0, 10.0)}
+PHOTOS = {
+    "photos": (40000, 26, FILTERED),
+    "large-photos": (500000, 40, FILTERED),
+    "channels": (50000, 16, WHITENED),
+}
+"""How many patches of photographs, of how many pixels a side, and what is done to them."""
 
 
 def named_data(table: dict[str, Any]) -> list[str]:
@@ -69,8 +77,7 @@ def prepare(name: str, folder: Path, own: Path | None, ranks: Ranks) -> str:
     if own is None:  # the same whenever they are made
         there = ranks.from_root(lambda: place.exists() and not place.with_name(f"{place.name}.part").exists())
     if name in PHOTOS:
-        count, size = PHOTOS[name]
-        return f"{place if there else photos(folder, name, count, size, ranks.comm, own)}:/patches"
+        return f"{place if there else photos(folder, name, *PHOTOS[name], ranks.comm, own)}:/patches"
     if name == "grass":
         return f"{place if there else grass(folder, comm=ranks.comm, images=own)}:/patches"
     return f"{place if there else sound(folder, ranks.comm, own)}:/segments"

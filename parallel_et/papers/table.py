@@ -35,6 +35,11 @@ def title_of(experiment: dict[str, Any]) -> str:
     return f"{experiment['job']}, {experiment['variant']}" if "variant" in experiment else experiment["job"]
 
 
+def whose(experiment: dict[str, Any]) -> str:
+    """Which trials these are, where they have seeds of their own."""
+    return str(experiment.get("variant", f"of {experiment['job']}"))
+
+
 def judge(experiment: dict[str, Any], everything: list[Trial], seeds: range) -> Row:
     """The trials of these seeds beside what is published."""
     done = [trial for trial in everything if trial.seed in seeds]
@@ -80,7 +85,7 @@ def markdown(table: dict[str, Any], rows: Sequence[Row], data: Mapping[str, str]
         ),
         "",
         table.get("legend", LEGEND).format(seed=table["seed"]),
-        *sorted({f"Those {e['variant']} have {e['seed']} and following." for e in table["experiment"] if "seed" in e}),
+        *sorted({f"Those {whose(e)} have {e['seed']} and following." for e in table["experiment"] if "seed" in e}),
     ]
     for name, words in data.items():
         lines += ["", f"Data `{name}`: {words}."]

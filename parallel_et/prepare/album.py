@@ -74,6 +74,11 @@ class Album:
         return self.steps.zca
 
     @property
+    def mean_free(self) -> bool:
+        """Whether each patch has its mean subtracted, which is then kept beside it."""
+        return self.steps.mean_free
+
+    @property
     def ranging(self) -> str | None:
         """The option that needs the smallest and largest value of all patches, if it is used."""
         return None if self.steps.scale is None else "--scale"
@@ -82,16 +87,22 @@ class Album:
         """What a file holds, as it is stored."""
         return open_images(file)
 
-    def filtered(self, file: str, stored: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    def filtered(self, file: str, stored: Any, number: int) -> tuple[np.ndarray, dict[str, Any]]:
         """An image with all steps on whole images taken, (height, width) float32, and what to note of it.
 
         Of colours each by itself, (height, width, 3).
         """
         self.check_size(file, *stored.shape[:2])
+        image = self.pixels(stored)
+        if self.steps.noise is not None:
+            image = self.steps.noise.add(image, file, number)
         if self.colour:
-            channels = np.moveaxis(coloured(stored), 2, 0)
-            return np.stack([filter_image(channel, self.steps) for channel in channels], 2), {}
-        return filter_image(grey(stored), self.steps), {}
+            return np.stack([filter_image(channel, self.steps) for channel in np.moveaxis(image, 2, 0)], 2), {}
+        return filter_image(image, self.steps), {}
+
+    def pixels(self, stored: Any) -> np.ndarray:
+        """The grey values or the colours of an image, float64."""
+        return coloured(stored) if self.colour else grey(stored)
 
     def check_size(self, file: str, height: int, width: int) -> None:
         """Refuse an image that is smaller than a patch."""
@@ -121,7 +132,7 @@ class Album:
         for number, stored in enumerate(self.open(file)):
             self.between()
             with np.errstate(all="ignore"):  # numbers that are not finite are refused below
-                image, notes = self.filtered(file, stored)
+                image, notes = self.filtered(file, stored, number)
             if not np.isfinite(image).all():
                 raise UserError(f"{file}: expected finite numbers of single precision, found others")
             (height, width), largest = image.shape[:2], float(np.abs(image).max())
@@ -147,16 +158,35 @@ class Album:
         entry = self.entries[index]
         key = entry.file, entry.number
         if key not in self._kept:
-            self.between()
-            if self._opened[0] != entry.file:  # a stack of many is opened once
-                self._opened = entry.file, self.open(entry.file)
-            image, _ = self.filtered(entry.file, self._opened[1][entry.number])
-            if state_of(entry.file) != entry.state:
-                raise UserError(f"{entry.file}: expected the file that was looked at, found it changed since")
+            image, _ = self.filtered(entry.file, self._stored(entry), entry.number)
+            self._check(entry)
             if not self.keeps:
                 self._kept.clear()
             self._kept[key] = image
         return self._kept[key]
+
+    def truth(self) -> dict[str, np.ndarray]:
+        """If noise was added, all images without it and without any other step, by ``truth/number``."""
+        if self.steps.noise is None:
+            return {}
+        if not self.keeps:
+            raise UserError(f"--noise: expected images of at most {KEEP} bytes in all, found more")
+        found = {}
+        for number, entry in enumerate(self.entries):
+            found[f"truth/{number}"] = self.pixels(self._stored(entry)).astype(np.float32)
+            self._check(entry)
+        return found
+
+    def _stored(self, entry: Entry) -> Any:
+        """An image as it is stored; a stack of many is opened once."""
+        self.between()
+        if self._opened[0] != entry.file:
+            self._opened = entry.file, self.open(entry.file)
+        return self._opened[1][entry.number]
+
+    def _check(self, entry: Entry) -> None:
+        if state_of(entry.file) != entry.state:
+            raise UserError(f"{entry.file}: expected the file that was looked at, found it changed since")
 
     def cut(self, images: np.ndarray, tops: np.ndarray, lefts: np.ndarray) -> np.ndarray:
         """Patches (n, *patch) float32 of given images at given places; each image is taken once."""

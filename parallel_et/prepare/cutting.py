@@ -22,6 +22,8 @@ SINGLE = float(np.finfo(np.float32).max)
 """The largest number that can be stored."""
 GROUP = 1 << 23
 """Bytes of patches in double precision that are prepared at a time, in 16 to 4096 patches."""
+MEANS = "means"
+"""The table of what was subtracted from patches that are free of their means."""
 LARGE = 1 << 27
 """Bytes of patches that are cut at a time where images are not kept: the more, the less often one is filtered."""
 
@@ -84,7 +86,11 @@ def cut(sweep: Sweep, album: Album, places: Places, command: str, words: str) ->
     cutting.prepare()
     what = about(cutting, command)
     tables = {unit: Table((places.points, *album.shape), np.float32, what)}
-    arrays = {} if cutting.zca is None else {f"zca/{name}": values for name, values in vars(cutting.zca).items()}
+    if album.mean_free:
+        tables[MEANS] = Table((places.points,), np.float64)
+    arrays = album.truth()
+    if cutting.zca is not None:
+        arrays |= {f"zca/{name}": values for name, values in vars(cutting.zca).items()}
     with sweep.open(tables, what, arrays) as output:
         if there := count_rows(output.written):
             report.say(f"{there} {unit} are there already")
@@ -120,9 +126,12 @@ class Cutting:
             found = self._cut(first, last)
             same = prod(shape) == self.dims  # then a patch takes the place of what it is made from
             patches = found.reshape(-1, *shape) if same else np.empty((len(found), *shape), np.float32)
+            means = {MEANS: np.empty(len(found))} if self.album.mean_free else {}
             for part in self._groups(found):
+                for values in means.values():
+                    values[part] = found[part].reshape(-1, self.dims).mean(1, dtype=np.float64)
                 patches[part] = self.album.prepare(found[part], self.zca, self.span)
-            return {unit: patches}
+            return {unit: patches, **means}
 
         self.sweep.fill(output, (self.group, self.piece), make, unit)
 

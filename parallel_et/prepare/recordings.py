@@ -168,13 +168,20 @@ class Recordings(Album):
         return None
 
     @property
+    def mean_free(self) -> bool:
+        return False
+
+    def truth(self) -> dict[str, np.ndarray]:
+        return {}
+
+    @property
     def ranging(self) -> str | None:
         return "--spectrogram" if self.to else None
 
     def open(self, file: str) -> Sequence[Recording]:
         return [read_recording(file, self.npy_rate)]
 
-    def filtered(self, file: str, stored: Recording) -> tuple[np.ndarray, dict[str, Any]]:
+    def filtered(self, file: str, stored: Recording, number: int) -> tuple[np.ndarray, dict[str, Any]]:
         if self.steps.rate is None and stored.rate != self.rate:
             raise UserError(
                 f"{file}: expected {self.rate} Hz as of the first recording, found {stored.rate} Hz; --rate resamples"

@@ -1,5 +1,6 @@
 """What is done to images before patches are cut from them, and to patches afterwards."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,14 +8,36 @@ import numpy as np
 from scipy import fft
 from scipy.ndimage import gaussian_filter
 
+from parallel_et.core.random import stream
+
 WHITEN_F0 = 0.4
 """Cycles a pixel at which the pseudo-whitening of Olshausen and Field cuts off: about 200 in a picture of 512."""
 
 
 @dataclass(frozen=True)
-class Steps:
-    """Which steps are taken, always in this order: the first three on whole images, the others on patches."""
+class Noise:
+    """Gaussian noise that is added to images, for experiments: what an image gets follows from the seed and its place.
 
+    Parameters
+    ----------
+    files : all files, in their order
+    """
+
+    sigma: float
+    seed: int
+    files: Sequence[str]
+
+    def add(self, image: np.ndarray, file: str, number: int) -> np.ndarray:
+        """The image of that number in a file with its noise."""
+        random = stream(self.seed, f"noise of image {number}", self.files.index(file))
+        return image + random.normal(0.0, self.sigma, image.shape)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Which steps are taken, always in this order: the first four on whole images, the others on patches."""
+
+    noise: Noise | None = None
     clamp: float | None = None
     dog: tuple[float, float] | None = None
     whiten: bool = False
@@ -25,7 +48,9 @@ class Steps:
 
     def whole_steps(self) -> list[dict[str, Any]]:
         """The steps on images in plain words."""
-        steps = {
+        noise = self.noise
+        steps: dict[str, dict[str, Any] | None] = {
+            "noise": None if noise is None else {"sigma": noise.sigma, "seed": noise.seed, "without it": "/truth"},
             "clamp": None if self.clamp is None else {"brightest percent": self.clamp},
             "difference of Gaussians": None if self.dog is None else {"sigmas": list(self.dog), "edges": "reflected"},
             "whiten": {"filter": "f exp(-(f/f0)^4)", "f0": WHITEN_F0} if self.whiten else None,

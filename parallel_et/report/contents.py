@@ -1,8 +1,10 @@
 """From what is known of a run to its report: which pictures and words stand where."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -12,7 +14,7 @@ from parallel_et.errors import UserError
 from parallel_et.io.files import read_attributes
 from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.report import page, plots, sheets
-from parallel_et.report.page import Chapter, Picture
+from parallel_et.report.page import Chapter, Either, Picture
 from parallel_et.report.picture import Sound, png
 from parallel_et.report.quality import Course
 from parallel_et.report.study import Sample, Study, look_at
@@ -21,8 +23,8 @@ from parallel_et.runs.job import HDF5
 from parallel_et.runs.recovery import causes_of, recovery
 from parallel_et.runs.training import installed, now
 
-Content = str | Picture
-"""Part of a section: HTML, or a picture that is also written beside the page."""
+Content = str | Picture | Either
+"""Part of a section: HTML, or pictures that are also written beside the page."""
 
 
 def write_report(
@@ -35,6 +37,11 @@ def write_report(
     """Read a run and write the page, report.html, and its pictures into a folder; for the rest see ``look_at``."""
     report = Reporter(True, quiet)
     text, pictures = compose(look_at(directory, shape, report, files))
+    write_page(folder, text, pictures, report)
+
+
+def write_page(folder: Path, text: str, pictures: Sequence[Picture], report: Reporter) -> None:
+    """Write a page and its pictures, and tell where."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for picture in pictures:
@@ -48,23 +55,34 @@ def write_report(
 
 def compose(study: Study) -> tuple[str, list[Picture]]:
     """The page and its pictures."""
-    pictures, sections = [], []
-    for heading, contents in chapters(study):
-        pictures += [content for content in contents if isinstance(content, Picture)]
+    title = f"{study.job.name}: {study.model.H} causes of {study.job.model.name}"
+    return bound(title, facts(study), chapters(study), study.file)
+
+
+def bound(
+    title: str, facts: Mapping[str, object], chapters: Iterable[tuple[str, Sequence[Content]]], file: str
+) -> tuple[str, list[Picture]]:
+    """A page of chapters, about what was read from a file, and its pictures."""
+    pictures: list[Picture] = []
+    sections = []
+    for heading, contents in chapters:
+        for content in contents:
+            pictures += content.pictures if isinstance(content, Either) else []
+            pictures += [content] if isinstance(content, Picture) else []
         body = "\n".join(content if isinstance(content, str) else content.html() for content in contents)
         sections.append(Chapter(heading, body))
-    title = f"{study.job.name}: {study.model.H} causes of {study.job.model.name}"
-    foot = f"Made by parallel_et {installed('parallel_et')} from {study.file} at {now()}."
-    return page.html(title, facts(study), sections, foot), pictures
+    foot = f"Made by parallel_et {installed('parallel_et')} from {file} at {now()}."
+    return page.html(title, facts, sections, foot), pictures
 
 
 def facts(study: Study) -> dict[str, object]:
     """The run in a few words."""
-    about, history = study.result.about, study.result.history
+    about, history, sample = study.result.about, study.result.history, study.sample
+    held = f" and {about['held out']} held out" if "held out" in about else ""
     found: dict[str, object] = {
         "job": study.job.name,
         "model": study.job.model.name,
-        "points, N": about["N"],
+        "points, N": f"{about['N']}{held}",
         "dimensions, D": about["D"],
         "causes, H": study.model.H,
         "iterations": f"{study.iterations} of {study.job.anneal.iterations}",
@@ -72,10 +90,16 @@ def facts(study: Study) -> dict[str, object]:
         "inference": f"{study.job.inference.scheme}: {study.scheme.words}",
         **{name: in_words(value) for name, value in study.params.items() if value.ndim < 2},
     }
+    if sample is not None:
+        some = f", of {len(sample.rows)} points" if len(sample.rows) < sample.source.points else ""
+        found["spread of the data"] = f"{sample.spread:.4g}{some}"
+        found["explained variance"] = f"{sheets.percent(sample.explained)}, residual {sample.residual:.4g}"
     if study.result.data:
         found["data"] = "with the mean of each dimension subtracted, here as in all pictures"
     if study.iterations:
         found["free energy a point"] = f"{history['free_energy'][-1]:.6g} at T = {history['temperature'][-1]:.4g}"
+    if "holdout_evidence" in history:
+        found["held-out evidence a point"] = f"{history['holdout_evidence'][-1]:.6g}"
     if about.get("doubts"):
         found["a better optimum is likely"] = about["doubts"]
     if "W" in study.result.truth:
@@ -109,7 +133,7 @@ def chapters(study: Study) -> Iterator[tuple[str, list[Content]]]:
         words = "Share of each phase in the time of the iterations, as the root measured it; beside, the totals."
         figure = plots.phases(study.result.history)
         yield "Time", [picture("time", figure, "Stacked bars: share of each phase over the iterations.", words)]
-    yield "Job", [page.listing(study.result.about["job"].strip())]
+    yield "Job", list(of_job(study.result.about))
     yield "Provenance", [page.table(provenance(study))]
     if steps := preparation(study):
         yield "How the data were made", [page.table(steps)]
@@ -118,6 +142,25 @@ def chapters(study: Study) -> Iterator[tuple[str, list[Content]]]:
 def picture(name: str, figure: Figure, alt: str, caption: str) -> Picture:
     """A figure to be shown and written."""
     return Picture(f"{name}.png", png(figure), alt, caption)
+
+
+def of_job(about: Mapping[str, Any]) -> Iterator[str]:
+    """The job as it was written, where that is known, and with all defaults."""
+    resolved = page.listing(about["job"].strip())
+    if "job as written" not in about:
+        yield resolved
+        return
+    yield page.listing(about["job as written"].strip())
+    yield page.folded("with every default filled in", resolved)
+
+
+def to_choose(name: str, draw: Callable[[bool], Figure], fields: np.ndarray, alt: str, caption: str) -> Either:
+    """Pictures with fields (D, H) all to one scale, or each to its own."""
+    both = (
+        picture(name, draw(False), f"{alt} All to one scale.", caption),
+        picture(f"{name}-own", draw(True), f"{alt} Each to its own scale.", caption),
+    )
+    return Either(name, both, ("all to one scale", "each to its own"), sheets.uneven(fields))
 
 
 def of_fields(study: Study) -> Iterator[Content]:
@@ -137,7 +180,8 @@ def of_fields(study: Study) -> Iterator[Content]:
         caption += " Points are vectors, drawn as curves; --shape 16x16 would draw images."
     elif len(study.shape) == 3 and study.shape[0] == 2:
         caption += " On minus off channel."
-    yield picture("fields", sheets.fields(study), f"The generative fields of {min(H, most)} causes in a grid.", caption)
+    alt = f"The generative fields of {min(H, most)} causes in a grid."
+    yield to_choose("fields", partial(sheets.fields, study), study.fields, alt, caption)
     if "T" in study.params and len(study.shape) > 1:
         caption = "Masks, each to its own scale, and features, all to one, in the same order."
         yield picture("parts", sheets.parts(study), f"Masks and features of {min(H, most)} causes.", caption)
@@ -158,14 +202,21 @@ def of_sound(sound: Sound) -> str:
 def draw_curves(study: Study) -> Picture:
     """The curves over the iterations."""
     last = study.result.history
+    names = plots.told(last, [*study.params])
+    held = [f"{words} {last[name][-1]:.5g}" for name, words in names.items() if plots.constant(last[name])]
     alt = (
         f"Curves over {study.iterations} iterations; at the end: free energy {last['free_energy'][-1]:.6g}, "
         f"temperature {last['temperature'][-1]:.4g}, "
         + "".join(f"{name} {last[name][-1]:.4g}, " for name in study.params if name in last)
         + f"{last['points_used'][-1]} points used, {last['unused_causes'][-1]} causes unused."
     )
-    caption = "The free energy is that of the E-step at the iteration's temperature; the parameters are those after it."
-    return picture("curves", plots.curves(last, [name for name in study.params if name in last]), alt, caption)
+    caption = (
+        "The free energy is that of the E-step; while the temperature is another than at the end it means something "
+        "else, and is drawn grey. The parameters are those after the iteration"
+        + (", as is the evidence of rows held out, at T = 1." if "holdout_evidence" in last else ".")
+        + (f" The same all the time: {', '.join(held)}." if held else "")
+    )
+    return picture("curves", plots.curves({"": last}, [*study.params]), alt, caption)
 
 
 def draw_quality(course: Course, gamma: int) -> Picture:
@@ -185,24 +236,39 @@ def draw_quality(course: Course, gamma: int) -> Picture:
 
 def of_points(study: Study, sample: Sample) -> Iterator[Content]:
     """What the model makes of points of the data."""
-    N, n = sample.source.points, len(sample.rows)
+    N, n, total = int(study.result.about["N"]), len(sample.rows), sample.source.points
     used = int(study.result.history["points_used"][-1]) if study.iterations else N
-    which = f"all {N} points" if n == N else f"{n} of {N} points, evenly spread"
+    which = f"all {total} points" if n == total else f"{n} of {total} points, evenly spread"
+    which += ", held-out ones too" if total > N else ""
     cut = f"the last cut left {used}" if used < N else "there was no cut at the end"
     caption = f"Evidence of {which}, at temperature 1 with these parameters, sorted; {cut}."
     yield picture("evidence", plots.evidence(sample, N, used), f"Sorted evidence of the points; {cut}.", caption)
-    caption = f"Mean of the posterior means of each cause over {which}, beside the prior."
+    caption = f"How often each cause is active, in the mean of the posterior over {which}, beside the prior."
     figure = plots.usage(sample.usage, study.order, prior_of(study))
     low, high = sheets.percent(sample.usage.min()), sheets.percent(sample.usage.max())
     yield picture("usage", figure, f"Bars: usage of the causes, from {low} to {high}.", caption)
+    if sample.values is not None and np.isfinite(sample.values).any():
+        yield draw_values(study, sample.values, which)
     caption = (
         "Points with a cause, evenly spread over the data, a row each: the point; its reconstruction as the mean of "
-        "the posterior, and by its most probable (MAP) state, which may have more than gamma causes; their fields"
-        + (", the nearest first." if study.model.latents.ordered else ".")
+        "the posterior; what that leaves; by its most probable (MAP) state, which may have more than gamma causes; "
+        f"their fields{', the nearest first' * study.model.latents.ordered}, each with its number and its probability "
+        "by the job's own gamma. On the left the evidence F and the root mean square of the residual."
     )
     caption += below_zero(study)
     alt = "Points, their reconstructions and the fields that explain them, a row for each point."
     yield picture("examples", sheets.examples(study, sample), alt, caption)
+
+
+def draw_values(study: Study, values: np.ndarray, which: str) -> Picture:
+    """The values of active causes beside what the prior has them."""
+    prior = np.stack([np.broadcast_to(study.params[name], study.model.H) for name in ("mu", "psi")])
+    prior[1] = np.sqrt(prior[1])
+    caption = (
+        f"Mean and standard deviation of the values of each cause when it is active, over {which}, and as learned."
+    )
+    alt = f"Values of {study.model.H} causes; means from {np.nanmin(values[0]):.3g} to {np.nanmax(values[0]):.3g}."
+    return picture("values", plots.values(values, prior, study.order), alt, caption)
 
 
 def prior_of(study: Study) -> float | None:
@@ -223,7 +289,7 @@ def below_zero(study: Study) -> str:
 
 def provenance(study: Study) -> dict[str, object]:
     """Where the run was made, of what and when."""
-    inner = ("job", "calm", "cooled", "points digest")
+    inner = ("job", "job as written", "calm", "cooled", "best", "points digest")
     about = {key: value for key, value in study.result.about.items() if key not in inner}
     about["seconds checkpoints"] = f"{about['seconds checkpoints']:.3g}"
     first = ("name", "start", "end", "restarts", "host", "ranks", "mpi", "commit", "data fingerprint")

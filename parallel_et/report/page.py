@@ -27,6 +27,12 @@ table { border-collapse: collapse; width: 100%; font-size: 0.88rem; }
 th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.8rem 0.25rem 0; border-bottom: 1px solid var(--line);
   overflow-wrap: anywhere; white-space: pre-line; }
 th { font-weight: 400; color: var(--quiet); width: 11rem; }
+.choice { border: 0; margin: 0 0 0.4rem; padding: 0; color: var(--quiet); font-size: 0.88rem; }
+.choice label { margin-right: 1rem; cursor: pointer; }
+.either:has(.first:checked) figure + figure, .either:has(.second:checked) figure:has(+ figure) { display: none; }
+table.several { table-layout: fixed; }
+table.several th[scope="col"] { color: var(--ink); font-weight: 600; width: auto; }
+details > summary { cursor: pointer; color: var(--quiet); margin-top: 0.8rem; }
 .note { border-left: 4px solid #d4a017; background: var(--box); padding: 0.5rem 0.8rem; }
 @media (max-width: 40rem) { figure { overflow-x: auto; } img.wide { max-width: 180%; } }
 @media print {
@@ -57,6 +63,28 @@ class Picture(NamedTuple):
         )
 
 
+class Either(NamedTuple):
+    """Two pictures of the same, of which the reader sees one at a time, and what each is; ``second``: that one first.
+
+    No script is needed to change from one to the other.
+    """
+
+    name: str
+    pictures: tuple[Picture, Picture]
+    words: tuple[str, str]
+    second: bool = False
+
+    def html(self) -> str:
+        """Both, with a choice above."""
+        buttons = "".join(
+            f'<label><input type="radio" class="{kind}" name="{self.name}"{" checked" if on else ""}> '
+            f"{escape(words)}</label>"
+            for kind, words, on in zip(("first", "second"), self.words, (not self.second, self.second), strict=True)
+        )
+        shown = "".join(picture.html() for picture in self.pictures)
+        return f'<div class="either"><fieldset class="choice">{buttons}</fieldset>{shown}</div>'
+
+
 class Chapter(NamedTuple):
     """A heading and what stands under it, HTML."""
 
@@ -72,6 +100,21 @@ def note(text: str) -> str:
 def listing(text: str) -> str:
     """Text as it is."""
     return f"<pre>{escape(text)}</pre>"
+
+
+def folded(words: str, body: str) -> str:
+    """HTML that is shown when one asks for it."""
+    return f"<details><summary>{escape(words)}</summary>{body}</details>"
+
+
+def columns(heads: Sequence[str], rows: Mapping[str, Sequence[object]]) -> str:
+    """Names and several values, a row each, under the heads of the columns."""
+    first = "".join(f'<th scope="col">{escape(head)}</th>' for head in ("", *heads))
+    lines = (
+        f'<tr><th scope="row">{escape(key)}</th>{"".join(f"<td>{escape(str(value))}</td>" for value in values)}</tr>'
+        for key, values in rows.items()
+    )
+    return f'<table class="several"><tr>{first}</tr>{"".join(lines)}</table>'
 
 
 def table(rows: Mapping[str, object]) -> str:
@@ -94,7 +137,7 @@ def html(title: str, facts: Mapping[str, object], sections: Sequence[Chapter], f
 </head>
 <body>
 <header><h1>{escape(title)}</h1>
-<dl>{boxes}</dl></header>
+{f"<dl>{boxes}</dl>" if boxes else ""}</header>
 <main>
 {parts}
 </main>

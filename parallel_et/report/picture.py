@@ -95,23 +95,27 @@ def grid(points: Iterable[np.ndarray], labels: Sequence[str] = (), first_row: in
     ]
 
 
-def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequence[str] = ()) -> Figure:
-    """All cells to one scale, with a bar that shows it; ``names`` stand to the left of the rows.
+def draw_sheet(
+    cells: Sequence[Cell], look: Look, title: str = "", names: Sequence[str] = (), own: bool = False
+) -> Figure:
+    """All cells to one scale, with a bar that shows it, or each to its ``own``; ``names`` stand left of the rows.
 
     One sign is drawn from white to black, both from blue over white to red, colours as they are, to the same scale;
     cells with a look of their own each to its own. The brightest 2 % of the cells may
     leave the scale, so that one of them does not hide the others.
     """
+    cells = [cell._replace(look=cell.look or look) for cell in cells] if own else cells
     values = [(cell.look or look).shown(cell.values) for cell in cells]
     largest = [float(np.abs(v).max()) for cell, v in zip(cells, values, strict=True) if cell.look is None]
-    top = float(np.quantile(largest, 0.98, method="higher")) or 1.0
+    top = float(np.quantile(largest or [1.0], 0.98, method="higher")) or 1.0
     low = -top if look.signed else 0.0
     width, height = look.size
     above = LABEL if any(cell.label for cell in cells) else 0.04
     stepx, stepy = width + 0.06, height + above + 0.02
     rows, columns = 1 + max(cell.row for cell in cells), 1 + max(cell.column for cell in cells)
     axes = (0.5 if look.sound and look.sound.hertz else 0.0), (0.16 if look.sound else 0.0)
-    left, right = 0.06 + axes[0] + (0.08 * max(map(len, names)) if names else 0.0), 0.7
+    longest = max((len(line) for name in names for line in name.splitlines()), default=0)
+    left, right = 0.06 + axes[0] + 0.08 * longest, 0.7
     head = 0.28 if title else 0.06
     inside = max(columns * stepx, 0.06 * len(title) - right)
     total = (left + inside + right, head + rows * stepy + 0.06 + axes[1])
@@ -122,8 +126,8 @@ def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequen
         if cell.look is None:
             draw_cell(axis, v, (x, y, width, height), look, low, top)
         else:
-            own = float(np.abs(v).max()) or 1.0
-            draw_cell(axis, v, (x, y, width, height), cell.look, -own if cell.look.signed else 0.0, own)
+            most = float(np.abs(v).max()) or 1.0
+            draw_cell(axis, v, (x, y, width, height), cell.look, -most if cell.look.signed else 0.0, most)
         axis.text(x + width / 2, y - 0.025, cell.label, fontsize=7, ha="center", va="bottom")
     for row, name in enumerate(names):
         middle = head + row * stepy + above + height / 2
@@ -134,7 +138,9 @@ def draw_sheet(cells: Sequence[Cell], look: Look, title: str = "", names: Sequen
     axis.set(xlim=(0, total[0]), ylim=(total[1], 0))  # in inches, downwards
     axis.set_axis_off()
     scale = (total[0] - right + 0.1) / total[0], 1 - (head + above) / total[1]
-    if look.image is None or look.channels == 3:
+    if own:
+        figure.text(*scale, "each to its\nown scale", fontsize=7, va="top")
+    elif look.image is None or look.channels == 3:
         words = f"±{top:.3g}" if look.signed else f"0 to {top:.3g}"
         words += "" if max(largest) <= top else "\nlarger: cut off"
         figure.text(*scale, words, fontsize=7.5, va="top")

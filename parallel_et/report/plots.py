@@ -18,6 +18,8 @@ CURVES = {
     "unused_causes": "unused causes",
 }
 INK = "#1f5f99"
+INKS = (INK, "#c4500b")
+"""Of two runs."""
 PALETTE = ("#bdbdbd", "#1f5f99", "#6baed6", "#fdae61", "#d7301f", "#7a5195", "#74c476")
 MANY_ITERATIONS = 1000
 """A run of more has a picture of its own beside the others."""
@@ -25,35 +27,96 @@ BINS = 100
 """Bars for the phases, at most."""
 
 
-def curves(history: Mapping[str, np.ndarray], params: Sequence[str]) -> Figure:
-    """What the run says of every iteration, and of some parameters; of a vector its mean and range."""
-    (energy, temperature, *rest), columns = CURVES.items(), 3
-    shown = dict([energy, temperature, *zip(params, params, strict=True), *rest])
+def told(history: Mapping[str, np.ndarray], params: Sequence[str]) -> dict[str, str]:
+    """What there may be curves of, in their order, and in words; of some parameters too."""
+    (energy, temperature, *rest), own = CURVES.items(), [(name, name) for name in params if name in history]
+    return dict([energy, temperature, *own, *rest])
+
+
+def constant(values: np.ndarray) -> bool:
+    """Whether all are the same but for rounding."""
+    return bool(np.ptp(values) <= 1e-9 * np.abs(values).max())
+
+
+def curves(histories: Mapping[str, Mapping[str, np.ndarray]], params: Sequence[str]) -> Figure:
+    """What runs, by name, say of every iteration, and of some parameters; of a vector its mean and range.
+
+    What does not change has no curve. The axis of the free energy is for the iterations at the last temperature: those
+    at others, before, are drawn grey and may leave it.
+    """
+    columns = 3
+    words = {name: text for history in histories.values() for name, text in told(history, params).items()}
+    there = {name: [h[name] for h in histories.values() if name in h] for name in words}
+    flat = {name: all(map(constant, values)) and constant(np.concatenate(values)) for name, values in there.items()}
+    shown = [name for name in words if name == "free_energy" or not flat[name]]
     rows = -(-len(shown) // columns)
-    figure = figure_of(9.0, 2.3 * rows)
+    figure = figure_of(9.0, 2.5 * rows)
     grid = figure.subplots(rows, columns, sharex=True, squeeze=False)
     for axis in grid.flat[len(shown) :]:
         axis.remove()
-    for axis, (name, words) in zip(grid.flat, shown.items(), strict=False):
-        values = history[name]
-        if f"{name}_low" in history:
-            ends = history[f"{name}_low"], history[f"{name}_high"]
-            axis.fill_between(np.arange(1, len(values) + 1), *ends, color=INK, alpha=0.2, linewidth=0)
-            words = f"{words}: mean and range"
-        steps, style = np.arange(1, len(values) + 1), "." if len(values) == 1 else "-"
-        axis.plot(steps, values, style, color=INK, linewidth=1.2, clip_on=False, zorder=3)  # zeros lie on the axis
-        axis.set_title(words, fontsize=9)
-        if np.ptp(values) <= 1e-9 * np.abs(values).max():  # else the axis would show rounding errors
-            room = 1.05 if name == "points_used" else 2.0
-            axis.set_ylim(sorted((0.0, room * float(values[0]) or 1.0)))
+    for axis, name in zip(grid.flat, shown, strict=False):
+        for (run, history), ink in zip(histories.items(), INKS, strict=False):
+            if name == "free_energy":
+                draw_energy(axis, history, ink, run)
+            elif name in history:
+                draw_curve(axis, name, history, ink, run)
+        ranged = any(f"{name}_low" in history for history in histories.values())
+        axis.set_title(f"{words[name]}: mean and range" if ranged else words[name], fontsize=9)
+        if name == "free_energy":
+            fit_to_cold(axis, list(histories.values()))
         if name in ("points_used", "unused_causes"):
             axis.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         plain(axis)
     for axis in figure.axes[-columns:]:
         axis.set_xlabel("iteration", fontsize=8)
+        axis.tick_params(labelbottom=True)
         axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    figure.tight_layout()
+    lines, labels = grid.flat[0].get_legend_handles_labels()
+    if len(lines) > 1:
+        figure.legend(lines, labels, fontsize=8, frameon=False, loc="upper left", ncols=4)
+    figure.tight_layout(rect=(0, 0, 1, 1 - 0.25 * (len(lines) > 1) / (2.5 * rows)))
     return figure
+
+
+def draw_curve(axis: Axes, name: str, history: Mapping[str, np.ndarray], ink: str, run: str) -> None:
+    """One of the curves of a run."""
+    values = history[name]
+    steps, style = np.arange(1, len(values) + 1), "." if len(values) == 1 else "-"
+    if f"{name}_low" in history:
+        ends = history[f"{name}_low"], history[f"{name}_high"]
+        axis.fill_between(steps, *ends, color=ink, alpha=0.2, linewidth=0)
+    axis.plot(steps, values, style, color=ink, linewidth=1.2, clip_on=False, zorder=3, label=run)  # zeros on the axis
+
+
+def draw_energy(axis: Axes, history: Mapping[str, np.ndarray], ink: str, run: str) -> None:
+    """The free energy of a run, grey while it is hot, and the evidence of what it holds out."""
+    values, cold = history["free_energy"], is_cold(history)
+    steps, style = np.arange(1, len(values) + 1), "." if cold.sum() == 1 else "-"
+    axis.plot(steps, values, color="0.75", linewidth=0.9)
+    axis.plot(steps, np.where(cold, values, np.nan), style, color=ink, linewidth=1.2, zorder=3, label=run or "learned")
+    if "holdout_evidence" in history:
+        seen = np.isfinite(history["holdout_evidence"])
+        label = f"{run}, held out" if run else "held out"
+        axis.plot(steps[seen], history["holdout_evidence"][seen], "--", color=ink, linewidth=1.0, label=label)
+
+
+def is_cold(history: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Which iterations, at the end of a run, are at its last temperature, (n,) bool."""
+    other = np.flatnonzero(np.abs(history["temperature"] - history["temperature"][-1]) > 1e-9)
+    return np.arange(len(history["temperature"])) > (other[-1] if len(other) else -1)
+
+
+def fit_to_cold(axis: Axes, histories: Sequence[Mapping[str, np.ndarray]]) -> None:
+    """Limit the axis of free energies to what they are at the last temperature, but for the first tenth of that."""
+    ends: list[float] = []
+    for history in histories:
+        late = is_cold(history)
+        late &= np.cumsum(late) > late.sum() // 10
+        for name in ("free_energy", "holdout_evidence"):
+            values = history.get(name, np.empty(0))[late[: len(history.get(name, ()))]]
+            ends += values[np.isfinite(values)].tolist()
+    room = 0.08 * (max(ends) - min(ends)) or 0.01 * abs(ends[0]) or 1.0
+    axis.set_ylim(min(ends) - room, max(ends) + room)
 
 
 def compared(energies: Mapping[str, np.ndarray], what: str = "free energy") -> Figure:
@@ -146,7 +209,7 @@ def quality(course: Course, gamma: int) -> Figure:
 
 
 def usage(shares: np.ndarray, order: np.ndarray, pi: float | None) -> Figure:
-    """Mean of the posterior means of each cause, those used most first, beside the prior."""
+    """How often each cause is active in the mean of the posterior, those used most first, beside the prior."""
     figure = figure_of(7.0, 2.8)
     axis = figure.subplots()
     axis.bar(np.arange(len(order)), shares[order], width=0.8 if len(order) <= 100 else 1.0, color=INK, linewidth=0)
@@ -157,7 +220,37 @@ def usage(shares: np.ndarray, order: np.ndarray, pi: float | None) -> Figure:
         axis.set_xticks(np.arange(len(order)), [str(h) for h in order])
     axis.set_xlim(-0.6, len(order) - 0.4)
     axis.set_xlabel("cause" if len(order) <= 40 else "causes, sorted", fontsize=8)
-    axis.set_ylabel("mean of the posterior means", fontsize=8)
+    axis.set_ylabel("mean probability", fontsize=8)
+    plain(axis)
+    figure.tight_layout()
+    return figure
+
+
+def values(found: np.ndarray, prior: np.ndarray, order: np.ndarray) -> Figure:
+    """Mean and standard deviation of the values of active causes, those used most first, beside those of the prior.
+
+    Both are (2, H).
+    """
+    figure = figure_of(7.0, 2.8)
+    axis, place = figure.subplots(), np.arange(len(order))
+    kinds = ((prior, "0.6", 3.0, "prior: mu and the root of psi"), (found, INK, 1.2, "posterior"))
+    for (mean, spread), colour, width, label in kinds:
+        axis.errorbar(
+            place,
+            mean[order],
+            spread[order],
+            color=colour,
+            fmt="o",
+            markersize=width + 1.5,
+            linewidth=width,
+            label=label,
+        )
+    if len(order) <= 40:
+        axis.set_xticks(place, [str(h) for h in order])
+    axis.set_xlim(-0.6, len(order) - 0.4)
+    axis.set_xlabel("cause" if len(order) <= 40 else "causes, sorted", fontsize=8)
+    axis.set_ylabel("value when active", fontsize=8)
+    axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
     plain(axis)
     figure.tight_layout()
     return figure
@@ -204,3 +297,21 @@ def plain(axis: Axes) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(color="0.92", linewidth=0.6)
     axis.set_axisbelow(True)
+
+
+def side_by_side(one: np.ndarray, other: np.ndarray) -> Figure:
+    """By how much the evidence of the first of two runs is above that of the second, of the same points, sorted."""
+    figure = figure_of(7.0, 3.0)
+    axis = figure.subplots()
+    gaps = np.sort(one - other)
+    place = np.arange(1, len(gaps) + 1)
+    for ink, some in zip(INKS, (gaps > 0, gaps <= 0), strict=True):
+        axis.fill_between(place, np.where(some, gaps, 0.0), color=ink, alpha=0.8, linewidth=0, step="mid")
+    axis.axhline(gaps.mean(), color="black", linestyle="--", linewidth=1.0, label=f"mean {gaps.mean():.4g}")
+    axis.legend(fontsize=8, frameon=False, loc="upper left")
+    axis.set_xlim(0.5, len(gaps) + 0.5)
+    axis.set_xlabel("points, sorted", fontsize=8)
+    axis.set_ylabel("evidence $F_n$, first less second", fontsize=8)
+    plain(axis)
+    figure.tight_layout()
+    return figure

@@ -16,10 +16,16 @@ MOST_FIELDS = 400
 """On one sheet."""
 COURSES, MOMENTS = 8, 10
 """Fields whose course is shown, and at how many iterations."""
-EXAMPLES, CAUSES = 8, 7
+EXAMPLES, CAUSES = 8, 6
 """Points that are explained, and by how many causes at most."""
+UNEVEN = 4.0
+"""How much stronger than most the strongest fields are, for each to be drawn to its own scale at first."""
 DRAWN = 20
 """Points drawn from the model."""
+
+
+WANTED = ("map", "reconstruction", "evidence", "means")
+"""What is asked of points that are explained."""
 
 
 def look_of(study: Study) -> Look:
@@ -33,14 +39,20 @@ def evenly(items: Sequence[int] | np.ndarray, count: int) -> list[int]:
     return [int(items[i]) for i in picked]
 
 
-def fields(study: Study) -> Figure:
-    """The fields in their order, each with its number and usage or norm."""
+def uneven(fields: np.ndarray) -> bool:
+    """Whether some fields (D, H) are so much stronger than most that one scale for all would hide these."""
+    largest = np.abs(fields).max(0)
+    return bool(np.quantile(largest, 0.98) > UNEVEN * np.median(largest))
+
+
+def fields(study: Study, own: bool) -> Figure:
+    """The fields in their order, each with its number and usage or norm, all to one scale or each to its own."""
     order, W = study.order[:MOST_FIELDS], study.fields
     if study.sample is None:
         labels = [f"{h}: {np.linalg.norm(W[:, h]):.3g}" for h in order]
     else:
         labels = [f"{h}: {percent(study.sample.usage[h])}" for h in order]
-    return draw_sheet(grid(W.T[order], labels), look_of(study))
+    return draw_sheet(grid(W.T[order], labels), look_of(study), own=own)
 
 
 def percent(share: float) -> str:
@@ -88,26 +100,34 @@ def shape_of_masks(study: Study) -> tuple[int, ...]:
 
 
 def examples(study: Study, sample: Sample) -> Figure:
-    """Points with a cause, a row each: the point, what posterior and MAP state make of it, the fields of the latter."""
+    """Points with a cause, a row each: the point, what posterior and MAP state make of it, the fields of the latter.
+
+    With what the posterior leaves of it, its evidence, and the probability of each of these causes.
+    """
     with_cause = sample.rows[sample.active >= 0.5]
     rows = evenly(with_cause if len(with_cause) else sample.rows, EXAMPLES)
     Y = sample.points(rows)
-    found = Inference(study.model, study.scheme, study.params, ("map", "reconstruction")).block(Y)
-    cells = []
+    inference = Inference(study.model, study.scheme, study.params, WANTED)
+    found, cells, names = inference.block(Y), [], []
     order = found.get("map_order")
-    by_best = study.model.mean(study.params, listed(found["map"]) if order is None else in_order(order))
+    by_best = inference.explain(Y, listed(found["map"]) if order is None else in_order(order))
     for row, y in enumerate(Y):
-        three = {"data": y, "posterior mean": found["reconstruction"][row], "MAP state": by_best[row]}
-        cells += [Cell(row, column, values, label) for column, (label, values) in enumerate(three.items())]
+        mean = found["reconstruction"][row]
+        four = {"data": y, "posterior mean": mean, "residual": y - mean, "MAP state": by_best[row]}
+        cells += [Cell(row, column, values, label) for column, (label, values) in enumerate(four.items())]
+        left = np.sqrt(((y - mean) ** 2).mean())
+        names.append(f"point {rows[row]}\nF {found['evidence'][row]:.5g}\nresidual {left:.3g}")
         atoms = np.flatnonzero(found["map"][row]).astype(np.int32)
         causes = study.model.latents.owners[atoms]
         fields = study.model.mean(study.params, atoms[:, None]).T if study.model.grid else study.fields[:, causes]
         first = np.linalg.norm(fields, axis=0) if order is None else order[row, atoms].astype(int)
         more = f" (+{len(causes) - CAUSES})" if len(causes) > CAUSES else ""
+        active = found.get("active", found["means"])[row]  # else causes have values
+        probable = np.bincount(study.model.latents.owners, active, study.model.H)
         for column, k in enumerate(np.argsort(-first, kind="stable")[:CAUSES]):
-            last = column == CAUSES - 1
-            cells.append(Cell(row, 3 + column, fields[:, k], f"cause {causes[k]}{more if last else ''}"))
-    return draw_sheet(cells, look_of(study), names=[f"point {row}" for row in rows])
+            h, last = causes[k], more if column == CAUSES - 1 else ""
+            cells.append(Cell(row, 4 + column, fields[:, k], f"{h}: {probable[h]:.2f}{last}"))
+    return draw_sheet(cells, look_of(study), names=names)
 
 
 def generated(study: Study) -> Figure:

@@ -38,7 +38,10 @@ class Sample:
     rows : (n,) their numbers
     evidence : (n,) F_n at temperature 1
     active : (n,) expected number of active causes
-    usage : (H,) mean of the posterior means of each cause
+    usage : (H,) how often each cause is active
+    spread : root mean square of the points less their mean
+    residual : of the points less their posterior means
+    values : (2, H) mean and standard deviation of the value of each cause when it is active, where causes have values
     """
 
     source: Source
@@ -46,6 +49,14 @@ class Sample:
     evidence: np.ndarray
     active: np.ndarray
     usage: np.ndarray
+    spread: float
+    residual: float
+    values: np.ndarray | None = None
+
+    @property
+    def explained(self) -> float:
+        """Part of the variance of the points that the posterior means explain; NaN if all are the same."""
+        return 1 - (self.residual / self.spread) ** 2 if self.spread else np.nan
 
     def points(self, rows: Sequence[int]) -> np.ndarray:
         """Some points of the data, (n, D)."""
@@ -122,7 +133,7 @@ def look_at(
     params, source, sample, trouble = run.params, None, None, ""
     try:
         source = open_data(run)
-        inference = Inference(model, scheme, params, ("evidence", "means"))
+        inference = Inference(model, scheme, params, ("evidence", "means", "reconstruction"))
         sample = sample_points(inference, run.seen(source), report)
         if younger(source, result.about["start"]):
             trouble = f"{source.name} was written after this run began; if it holds other data, all below is of these"
@@ -141,7 +152,7 @@ def look_at(
 
 def open_data(run: StoredRun) -> Source:
     """The data of a run, as far as can be told without reading all of them."""
-    job, points, dims = run.job, int(run.about["N"]), run.model.D
+    job, points, dims = run.job, int(run.about["N"]) + int(run.about.get("held out", 0)), run.model.D
     if job.data.source.startswith("array:"):
         raise UserError("data: expected a file or a generator, found an array that a script has passed")
     source = open_source(job)
@@ -188,7 +199,8 @@ def sample_points(inference: Inference, source: Source, report: Reporter) -> Sam
     """What the model makes of points spread evenly over the data."""
     stretches = list(spread(source.points))
     total = sum(last - first for first, last in stretches)
-    rows, evidence, active, usage = [], [], [], np.zeros(inference.model.H)
+    rows, evidence, active, moments = [], [], [], np.zeros((3, inference.model.H))
+    sums, squares, left, first_row = np.zeros(source.dims), 0.0, 0.0, source.read(0, 1)[0, : source.dims]
     report.begin(total, 0)
     done = 0
     for first, last in stretches:
@@ -197,8 +209,25 @@ def sample_points(inference: Inference, source: Source, report: Reporter) -> Sam
         found = inference.block(Y, first)
         rows.append(np.arange(first, last))
         evidence.append(found["evidence"])
-        active.append(found["means"].sum(1))
-        np.add.at(usage, inference.model.latents.owners, found["means"].sum(0))
+        chance, means = found.get("active", found["means"]), found["means"]
+        active.append(chance.sum(1))
+        points = np.asarray(Y[:, : source.dims], np.float64)
+        gap = points - first_row  # what all points share takes no digits from the rest
+        sums, squares = sums + gap.sum(0), squares + float((gap * gap).sum())
+        left += float(((points - found["reconstruction"]) ** 2).sum())
+        for total_of, each in zip(moments, (chance, means, found.get("variances", 0.0) + means**2), strict=True):
+            np.add.at(total_of, inference.model.latents.owners, each.sum(0))
         done += last - first
         report.step(done, f"{done} of {total} points inferred")
-    return Sample(source, np.concatenate(rows), np.concatenate(evidence), np.concatenate(active), usage / total)
+    count = total * source.dims
+    wide = np.sqrt(max(0.0, squares / count - float(((sums / total) ** 2).mean())))
+    lists = (np.concatenate(rows), np.concatenate(evidence), np.concatenate(active))
+    values = values_of(*moments) if inference.model.valued else None
+    return Sample(source, *lists, moments[0] / total, float(wide), float(np.sqrt(left / count)), values)
+
+
+def values_of(active: np.ndarray, s: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """Mean and standard deviation of values, of the sums of b, s and s^2; NaN for causes that are never active."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = s / active
+        return np.stack([mean, np.sqrt(np.maximum(squares / active - mean**2, 0.0))])

@@ -65,6 +65,8 @@ def check_result(result: "Result", where: str) -> None:
         **{name: limits._replace(shape=(done,)) for name, limits in (told | ends).items()},
     }
     others = {name: Limits((done,), any=name in knobs or not knobs) for name in result.history if name not in course}
+    if "holdout_evidence" in others:  # not looked at after every iteration
+        others["holdout_evidence"] = Limits((done,), any=True)
     check_arrays(result.history, (course if done else {}) | others, f"{where}: /history")
 
     if snapshots := result.snapshots:
@@ -94,6 +96,8 @@ def check_attributes(about: Mapping[str, Any], where: str) -> None:
             value = about.get(name, 0 if name == "cooled" else None)  # which runs had not always
             if not isinstance(value, kinds) or not (isinstance(value, str) or 0 <= value < np.inf):
                 raise UserError(f"{where}: attribute {name}: expected {words}, found {brief(value)}")
+    if not isinstance(about.get("best", 0.0), float | np.floating) or np.isnan(about.get("best", 0.0)):
+        raise UserError(f"{where}: attribute best: expected a number, found {brief(about['best'])}")
     for name in ("N", "D"):
         if not about[name]:
             raise UserError(f"{where}: attribute {name}: expected a positive number, found 0")

@@ -64,12 +64,14 @@ def demand(
     snapshots: int = 0,
     averaged: bool = False,
     renewed: bool = False,
+    held: int = 0,
 ) -> Demand:
     """The demand of ``points`` points of ``row`` bytes each, in blocks of ``block``, on so many ranks.
 
     ``memory`` is what a rank may keep of its rows at most, ``holds`` what their source needs, ``snapshots`` how many
     the root has of W at the end; ``averaged`` says whether it averages the statistics of batches, ``renewed`` whether
-    fields may begin anew, for which what is kept of the points is there once more.
+    fields may begin anew, for which what is kept of the points is there once more; so many more points
+    are ``held`` out.
     """
     blocks = -(-points // block)
     most = min(points, block * -(-blocks // ranks))
@@ -80,7 +82,9 @@ def demand(
     prepared = 2 * fields + H * H
     together = ROOT_ARRAYS * fields if model.dealt else 0  # all ranks do the M-step
     kept = sum(values.nbytes for values in scheme.keep(1).values())
-    data = most * row if memory is None else min(most * row, in_bytes(memory))
+    aside = min(held, block * -(-held // (block * ranks)))
+    data = (most + aside) * row
+    data = data if memory is None else min(data, in_bytes(memory))
     return Demand(
         blocks=blocks,
         points=most,

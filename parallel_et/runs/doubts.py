@@ -59,7 +59,7 @@ def alike(W: np.ndarray) -> Iterator[str]:
 
 def sums(model: Model, params: Params) -> Iterator[str]:
     """Fields that are what two others make together."""
-    W = params["W"]
+    W = model.pictures(params)
     length = np.linalg.norm(W, axis=0)
     unit = W / np.where(length > 0, length, 1.0)
     cosines, said = unit.T @ unit, list[str]()

@@ -9,7 +9,8 @@ import numpy as np
 
 from parallel_et.core.contract import Block, Model, Params, Scheme
 from parallel_et.core.expectation import at_rest
-from parallel_et.core.posterior import Posterior
+from parallel_et.core.holdout import posterior_of
+from parallel_et.core.posterior import Posterior, Sparse
 from parallel_et.core.states import Latents, binary, on_grid, places
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import LANES, pad_rows
@@ -18,6 +19,8 @@ from parallel_et.schemes.exact import Exact, ExactOptions
 USUAL = ("evidence", "candidates", "means", "map", "reconstruction")
 WHAT = (*USUAL, "quality")
 """What can be asked for; quality, of all 2^H states, with few causes only."""
+VALUED = ("active", "variances")
+"""What comes with the means where causes have values."""
 MOST_STATES = 1 << 17
 """States a point up to which gamma is raised for a MAP state that is full. Each step doubles them or more; with this
 many a point takes milliseconds, with as many as a job may have it would be a second. A job with more raises none."""
@@ -55,16 +58,18 @@ class Inference:
     def tables(self, points: int) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
         """Shapes and types of all that ``block`` returns, for so many points.
 
-        ``map`` has a column of zeros and ones for each cause; ``map_gamma`` is the gamma by which it was found: where
-        the MAP state has as many causes, and gamma < H, a larger one was out of reach. Where their order counts,
-        ``map_order`` has the place of each active cause, from 1 on; 0 for others. Where causes stand at places of an
-        image, ``map_places`` has row and column of each active cause; -1 for others.
+        ``means`` are those of s; where causes have values, ``active`` is the probability of each to be active, and
+        ``variances`` are those of s. ``map`` has a column of zeros and ones for each cause; ``map_gamma`` is the gamma
+        by which it was found: where the MAP state has as many causes, and gamma < H, a larger one was out of reach.
+        Where their order counts, ``map_order`` has the place of each active cause, from 1 on; 0 for others.
+        Where causes stand at places of an image, ``map_places`` has row and column of each active cause; -1 for others.
         """
         atoms, D = self.model.latents.atoms, self.model.D
         every: dict[str, tuple[str, tuple[int, ...], str]] = {
             "evidence": ("evidence", (points,), "f8"),
             "candidates": ("candidates", (points, self.scheme.candidates), "i4"),
             "means": ("means", (points, atoms), "f8"),
+            **(dict.fromkeys(VALUED, ("means", (points, atoms), "f8")) if self.model.valued else {}),
             "map": ("map", (points, atoms), "u1"),
             "map_gamma": ("map", (points,), "i4"),
             **({"map_order": ("map", (points, atoms), "u2")} if self.model.latents.ordered else {}),
@@ -104,6 +109,15 @@ class Inference:
                 found["quality"][some] = np.exp(np.minimum(found["quality"][some] - whole.evidence, 0.0))
         return found
 
+    def explain(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """The mean of each point (n, D) given its state (n, g), with the values that are expected then, if any are."""
+        model, ready = self.model, self.step.ready
+        if not model.can("over_listed"):
+            return model.mean(self.params, states)
+        seen = model.observe_states(ready, Block(pad_rows(Y), model.D, 0))
+        given = model.over_listed(ready, seen, np.zeros(len(Y)), states[:, None], Sparse.of(np.ones((len(Y), 1))))
+        return model.reconstruct(ready, self.params, given)
+
     def full(self, found: dict[str, np.ndarray]) -> int:
         """How many MAP states of a block have as many causes as could be considered, though there are more."""
         if "map" not in found:
@@ -114,10 +128,7 @@ class Inference:
     def _posterior(self, scheme: Scheme, Y: np.ndarray, rows: np.ndarray, first: int) -> tuple[Block, Posterior]:
         """The posterior of some rows of a block; UserError that names the first of them without evidence."""
         block = Block(pad_rows(Y[rows]), self.model.D, first + int(rows[0]))
-        kept = scheme.keep(len(rows))
-        for number in range(scheme.rounds):
-            step = self.step._replace(random=self.step.random._replace(iteration=number))
-            posterior, kept = scheme.infer(step, block, kept)
+        posterior = posterior_of(self.step, scheme, block)
         bad = np.flatnonzero(~np.isfinite(posterior.evidence))
         if len(bad):
             found = posterior.evidence[bad[0]]
@@ -130,8 +141,9 @@ class Inference:
             found["evidence"][rows] = posterior.evidence
         if "candidates" in found:
             found["candidates"][rows] = posterior.candidates
-        if "means" in found:
-            found["means"][rows] = posterior.means(self.model.latents.atoms)
+        for name in ("means", *VALUED):
+            if name in found:
+                found[name][rows] = getattr(posterior, name)(self.model.latents.atoms)
         if "reconstruction" in found:
             centred = self.model.reconstruct(self.step.ready, self.params, posterior)
             found["reconstruction"][rows] = centred if self.mean is None else centred + self.mean

@@ -76,7 +76,8 @@ class UntrustedError(UserError):
 class Job:
     """A validated job: one object a section, and the classes of its model and its scheme.
 
-    ``files`` are where those were read that come from a file, by section.
+    ``files`` are where those were read that come from a file, by section; ``written`` is the job as its author wrote
+    it, and what was set besides.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Job:
     Model: type[Model]
     Scheme: type[Scheme]
     files: Mapping[str, str]
+    written: str = ""
 
     def resolved(self) -> dict[str, dict[str, Any]]:
         """All keys with their values, defaults filled in, as plain tables."""
@@ -95,7 +97,7 @@ class Job:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travels between ranks as its tables."""
-        return check_job, (self.resolved(), self.name, self.name, self.files)
+        return check_job, (self.resolved(), self.name, self.name, self.files, self.written)
 
     def code(self) -> dict[str, bytes]:
         """The text of the files that its model and its scheme are from, by section."""
@@ -134,19 +136,20 @@ def read_job(
 ) -> Job:
     """The job of a file or of nested tables, with ``section.key=value`` settings.
 
-    ``instead`` of its [data] another, which keeps of it only whether it is centred.
+    ``instead`` of its [data] another, which keeps of it only whether it is centred, and what is held out.
     """
-    table, name, where = (dict(job), "job", "job") if isinstance(job, Mapping) else _load(job)
+    table, name, where, written = (dict(job), "job", "job", "") if isinstance(job, Mapping) else _load(job)
     for setting in settings:
         _set(table, setting)
+        written += f"# --set {setting}\n"
     if instead is not None:
         data = table.get("data", {})
-        kept = {"centre": data["centre"]} if isinstance(data, Mapping) and "centre" in data else {}
+        kept = {key: data[key] for key in ("centre", "holdout") if isinstance(data, Mapping) and key in data}
         table = {**table, "data": {**instead, **kept}}
-    return check_job(table, name, where)
+    return check_job(table, name, where, written=written)
 
 
-def _load(path: str) -> tuple[dict[str, Any], str, str]:
+def _load(path: str) -> tuple[dict[str, Any], str, str, str]:
     try:
         with open(path, "rb") as file:
             text = file.read(LARGEST_FILE + 1)
@@ -161,7 +164,7 @@ def _load(path: str) -> tuple[dict[str, Any], str, str]:
         raise UserError(f"{path}: expected a job file, found {NESTED}") from None
     except (OSError, ValueError) as error:
         raise UserError(printable(f"{path}: expected a job file, found something else ({error!s:.200})")) from None
-    return table, Path(path).name.removesuffix(".toml"), str(path)
+    return table, Path(path).name.removesuffix(".toml"), str(path), f"{text.decode().rstrip()}\n"
 
 
 def _shipped(path: str) -> str:
@@ -192,7 +195,11 @@ def _set(table: dict[str, Any], setting: str) -> None:
 
 
 def check_job(
-    table: Mapping[str, Any], name: str = "job", where: str = "job", files: Mapping[str, str] | None = None
+    table: Mapping[str, Any],
+    name: str = "job",
+    where: str = "job",
+    files: Mapping[str, str] | None = None,
+    written: str = "",
 ) -> Job:
     """Validate a job given as nested tables; all its mistakes at once, one line each.
 
@@ -226,6 +233,9 @@ def check_job(
     if parts.get("data") is not None:
         for key, expected, found in parts["data"].mistakes():
             wrong(f"data.{key}", expected, found)
+        stop = getattr(parts.get("anneal"), "stop", None)
+        if stop is not None and stop.holdout and parts["data"].holdout is None:
+            wrong("anneal.stop.holdout", "data.holdout as well", None)
     if scheme is not None and "inference" in parts:
         _fit_together(model, scheme, parts, tables["model"].get("causes"), wrong)
     if lines:
@@ -234,7 +244,7 @@ def check_job(
         raise UserError("\n".join([*different[:MOST_LINES], *more]))
     assert model is not None
     assert scheme is not None
-    return Job(name=name, **parts, Model=model, Scheme=scheme, files=model_file | scheme_file)
+    return Job(name=name, **parts, Model=model, Scheme=scheme, files=model_file | scheme_file, written=written)
 
 
 def _found(
@@ -286,6 +296,8 @@ def _fit_together(
         expected = f"{' or '.join(able) or 'no scheme of this version'} for a model without {lacks}"
         wrong("inference.scheme", expected, parts["inference"].scheme)
         return
+    if model is not None and not model.evidence:
+        _without_evidence(parts, wrong)
     if model is not None and "model" in parts:
         latents = model(parts["model"], 1).latents
     elif type(causes) is int and causes > 0:
@@ -294,6 +306,21 @@ def _fit_together(
         return
     for key, expected, found in parts["inference"].mistakes(latents):
         wrong(f"inference.{key}", expected, found)
+
+
+def _without_evidence(parts: dict[str, Any], wrong: Any) -> None:
+    """What takes the evidence of points or states, of which the model has none."""
+    of = "for a model without evidence"
+    if (anneal := parts.get("anneal")) is not None:
+        cut = anneal.cut.schedule
+        if any(value > 0 for _, value in cut) if isinstance(cut, list) else cut > 0:
+            wrong("anneal.cut.schedule", f"no cut {of}", cut)
+        if anneal.renew:
+            wrong("anneal.renew", f"0 {of}", anneal.renew)
+    if (data := parts.get("data")) is not None and data.holdout is not None:
+        wrong("data.holdout", f"none {of}", data.holdout)
+    if getattr(parts["inference"], "weights", "") == "joint":
+        wrong("inference.weights", f"draws {of}", "joint")
 
 
 def _without_echoes(mistakes: list[Any]) -> list[Any]:

@@ -17,7 +17,7 @@ from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks, split
 from parallel_et.runs.job import Job, differing_keys, read_job
 from parallel_et.runs.recovery import causes_of, recovery
-from parallel_et.runs.setup import check_memory, demand_of, model_of, open_together, size_up
+from parallel_et.runs.setup import check_memory, demand_of, model_of, open_together
 from parallel_et.runs.training import begin
 from parallel_et.runs.trials import Trial, Trials
 
@@ -41,16 +41,28 @@ class TrialsOptions:
     output: str | None = None
     fresh: bool = False
     max_time: float | None = None
+    vary: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.of is not None and self.best is None:
             raise UserError("--of: expected --best as well, found none")
+        if self.vary and self.best is not None:
+            raise UserError("--best: expected none with --vary, which tells the held-out evidence, found one")
         if min(self.count, self.ranks_per_trial, SET if self.of is None else self.of) < 1:
             raise UserError("--count, --ranks-per-trial and --of must be 1 or more")
 
 
 def run_trials(ranks: Ranks, options: TrialsOptions) -> int:
     """Run the trials that are not there yet and tell of all; all ranks call this together. Returns the exit code."""
+    code, series = run_series(ranks, options)
+    if ranks.is_root and code == 0:
+        series.report.say(table(options, series.done()))
+        series.report.say(f"result: {series.trials.path}")
+    return code
+
+
+def run_series(ranks: Ranks, options: TrialsOptions) -> tuple[int, "Series"]:
+    """Run the trials that are not there yet, together. Returns the exit code, and the series, which has them all."""
     job = ranks.from_root(lambda: read_job(options.job, options.set))
     last = job.run.seed + options.count - 1
     ranks.from_root(lambda: read_job(options.job, [*options.set, f"run.seed={last}"]))
@@ -59,7 +71,7 @@ def run_trials(ranks: Ranks, options: TrialsOptions) -> int:
     series = Series(ranks, options, job, source, ranks.from_root(source.state))
     trials, report, seeds = series.trials, series.report, series.seeds
     group = series.group_for(options.count)
-    check_memory(demand_of(job, source, size_up(job, source), group.size), group, ranks)
+    check_memory(demand_of(job, source, group.size), group, ranks)
     ranks.from_root(series.check_best)
     ranks.from_root(trials.hold)
     try:
@@ -67,14 +79,11 @@ def run_trials(ranks: Ranks, options: TrialsOptions) -> int:
             done = sum(seed in trials.rows for seed in seeds)
             again = "the same command" + (" without --fresh" if options.fresh else "")
             report.say(f"stopped by {wish.words()} after {done} of {options.count} trials; {again} goes on")
-            return STOPPED
+            return STOPPED, series
         ranks.from_root(series.check_complete)
     finally:
         trials.release()
-    if ranks.is_root:
-        report.say(table(options, [trials.rows[seed] for seed in seeds]))
-        report.say(f"result: {trials.path}")
-    return 0
+    return 0, series
 
 
 class Series:
@@ -94,6 +103,10 @@ class Series:
         path = Path(options.output or f"runs/{job.name}-trials.h5")
         self.trials = Trials(path, about, self._differing, self.report.say)
         self.stopping = Stopping(options.max_time, self.trials.stop)
+
+    def done(self) -> list[Trial]:
+        """The trials, on the root, in the order of their seeds."""
+        return [self.trials.rows[seed] for seed in self.seeds]
 
     def _differing(self, stored: str) -> list[str]:
         """Keys in which the job of an earlier trial differs from this one in what matters."""
@@ -186,7 +199,11 @@ def trial(job: Job, seed: int, ranks: Ranks) -> Trial:
     job = replace(job, run=job.run.model_copy(update={"seed": seed}))
     training = begin(job, ranks)
     training.run()
-    at, problem, energies = training.at, training.problem, training.history.values["free_energy"]
+    at, problem, history = training.at, training.problem, training.history.values
+
+    def last(name: str) -> float:
+        return ranks.of_root(history[name][-1] if history[name] else float("nan"))  # only the root has them
+
     causes, found, mae = 0, 0, float("nan")
     if "W" in training.truth:
         outcome = recovery(problem.model, problem.scheme, at.params, causes_of(training.truth, problem.model.D))
@@ -196,7 +213,8 @@ def trial(job: Job, seed: int, ranks: Ranks) -> Trial:
         causes=causes,
         found=found,
         mae=mae,
-        free_energy=ranks.of_root(energies[-1] if energies else float("nan")),  # only the root has them
+        free_energy=last("free_energy"),
+        holdout=last("holdout_evidence"),
         iterations=at.iteration,
         seconds=perf_counter() - begun,
         params=dict(at.params),
@@ -205,10 +223,11 @@ def trial(job: Job, seed: int, ranks: Ranks) -> Trial:
 
 def table(options: TrialsOptions, trials: list[Trial]) -> str:
     """What to tell of all trials."""
-    known = trials[0].causes > 0
+    known, held = trials[0].causes > 0, not np.isnan(trials[0].holdout)
     lines = [
         f"{options.job}: seeds {trials[0].seed} to {trials[-1].seed}",
         *(reliability(trials) if known else ranking(trials, options.best or "free_energy")),
+        *([f"held-out evidence a point: {with_error(*mean_and_error([t.holdout for t in trials]))}"] if held else []),
         f"seconds a trial: {np.mean([t.seconds for t in trials]):.2f}",
     ]
     if known and options.best:
@@ -249,6 +268,17 @@ def ranking(trials: list[Trial], by: str) -> list[str]:
         + "".join(f", {name} {value.mean():.5g}" for name, value in t.params.items() if value.ndim < 2)
         for t in sorted(trials, key=partial(demerit, by))
     ]
+
+
+def mean_and_error(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """Mean and standard error, NaN of a single value."""
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return float(np.mean(values)), float(error)
+
+
+def with_error(value: float, error: float) -> str:
+    """A number and its error, where that is known."""
+    return f"{value:.4f}" + ("" if np.isnan(error) else f" ± {error:.4f}")
 
 
 def best_of(trials: list[Trial], by: str, size: int) -> list[Trial]:

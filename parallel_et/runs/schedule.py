@@ -100,6 +100,17 @@ class Stop(Section):
     )
     iterations: int = Field(5, ge=1, le=MOST, description="in so many iterations in a row")
     fields: bool = Field(False, description="take the largest change of a field instead, as cooling that waits has it")
+    holdout: bool = Field(
+        False,
+        description="take the rise of the evidence a point of the rows of data.holdout instead, above what it was when "
+        "it last rose by more, as often as it is looked at",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "Stop":
+        if self.fields and self.holdout:
+            raise PydanticCustomError("expected", "fields or holdout")
+        return self
 
 
 class Step(Section):

@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -15,12 +16,14 @@ from parallel_et.core.first_rows import chosen_rows
 from parallel_et.core.limits import Limits, check_array
 from parallel_et.core.options import FileInit, MomentsInit, RowsInit, start_of
 from parallel_et.core.plan import Plan
-from parallel_et.core.problem import Problem
+from parallel_et.core.problem import Holdout, Problem
 from parallel_et.core.random import stream
+from parallel_et.core.schema import in_bytes
 from parallel_et.core.skewed import skewed_fields
 from parallel_et.data import generators
 from parallel_et.data.base import Centred, Source
 from parallel_et.data.files import FileRows
+from parallel_et.data.holdout import split
 from parallel_et.data.stream import rows_of
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_array
@@ -78,14 +81,15 @@ def size_up(job: Job, source: Source) -> tuple[Model, Scheme, int]:
     return model, scheme, size if job.anneal.batch is None else batch // -(-batch // size)
 
 
-def demand_of(job: Job, source: Source, sizes: tuple[Model, Scheme, int], ranks: int) -> Demand:
+def demand_of(job: Job, source: Source, ranks: int) -> Demand:
     """What the job will ask of each of so many ranks; of its data only the sizes are looked at."""
-    model, scheme, block = sizes
+    learned, held = split(source, job.data.holdout, job.run.seed)
+    model, scheme, block = size_up(job, learned)
     row = new_table(0, source.dims, source.dtype)
     return demand(
         model,
         scheme,
-        source.points,
+        learned.points,
         block,
         row.shape[1] * row.itemsize,
         ranks,
@@ -95,6 +99,7 @@ def demand_of(job: Job, source: Source, sizes: tuple[Model, Scheme, int], ranks:
         job.anneal.iterations // job.run.snapshots if job.run.snapshots else 0,
         job.anneal.batch is not None,
         job.anneal.renew > 0,
+        0 if held is None else held.points,
     )
 
 
@@ -117,7 +122,14 @@ def check_memory(need: Demand, team: Ranks, ranks: Ranks | None = None) -> None:
 
 def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str]:
     """The problem, its initial parameters and the data's fingerprint; all ranks call this together."""
+    problem, found = problem_of(job, source, ranks)
+    return problem, initial(job, problem, ranks), fingerprint(found, ranks)
+
+
+def problem_of(job: Job, whole: Source, ranks: Ranks) -> tuple[Problem, np.ndarray]:
+    """The problem, and the digest of this rank's rows; all ranks call this together."""
     ranks.load_kernels()
+    source, held = split(whole, job.data.holdout, job.run.seed)
     model, scheme, size = size_up(job, source)
     batch = job.anneal.batch or source.points
     if batch > source.points:
@@ -128,25 +140,58 @@ def set_up(job: Job, source: Source, ranks: Ranks) -> tuple[Problem, Params, str
         if "W" not in model.params or model.params["W"].axes != "DH" or model.latents.most == 1:
             expected = "a model with fields W, of which several are active at once"
             raise UserError(f"anneal.renew: expected {expected}, found {job.model.name}")
-    check_memory(demand_of(job, source, (model, scheme, size), ranks.size), ranks)
-    shard, mean = Shard.of(source.points, size, ranks.rank, ranks.size), None
-    rows, found, summary, columns = open_rows(job, source, shard, ranks)
+    check_memory(demand_of(job, whole, ranks.size), ranks)
+    batches = Batches(source.points, size, batch, job.run.seed)
+    shard = Shard.of(source.points, size, ranks.rank, ranks.size)
+    others = Shard.of(0 if held is None else held.points, size, ranks.rank, ranks.size)
+    room, aside = job.data.memory, None
+    if room is not None:  # rows that are held out stay in memory if that leaves half of the room for the others
+        aside = in_bytes(room) // 2
+        room = in_bytes(room) - min(aside, len(others) * new_table(1, whole.dims, whole.dtype).nbytes)
+    rows, summary, mean, digest = open_seen(job, model, source, shard, ranks, room, None, batches.count == 1)
+    holdout = None
+    if held is not None:
+        held_rows, _, _, more = open_seen(job, model, held, others, ranks, aside, mean)
+        holdout, digest = Holdout(others, held_rows, max(batches.count, scheme.rounds)), digest + more
+    plan = Plan(job.anneal, model, scheme.most, batches)
+    team, kept = Team(job.run.threads), scheme.keep(len(shard))
+    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept, mean, holdout)
+    return problem, digest
+
+
+def open_seen(
+    job: Job,
+    model: Model,
+    source: Source,
+    shard: Shard,
+    ranks: Ranks,
+    memory: str | float | None,
+    mean: np.ndarray | None = None,
+    ordered: bool = True,
+) -> tuple[Rows, Summary, np.ndarray | None, np.ndarray]:
+    """The rows of this rank as the model sees them, if it can learn from such; all ranks call this together.
+
+    And what all are like, the mean that was subtracted, if the job says so (that of the rows unless one is given), and
+    the digest of this rank's rows as they were before.
+    """
+    rows, found, summary, columns = open_rows(job, source, shard, ranks, memory, ordered)
     if job.data.centre:
         del rows  # room for the others
-        mean = columns.mean
-        rows, _, summary, _ = open_rows(job, Centred(source, mean), shard, ranks)
+        mean = columns.mean if mean is None else mean
+        rows, _, summary, _ = open_rows(job, Centred(source, mean), shard, ranks, memory, ordered)
     model.check(summary)
-    plan = Plan(job.anneal, model, scheme.most, Batches(source.points, size, batch, job.run.seed))
-    team, kept = Team(job.run.threads), scheme.keep(len(shard))
-    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept, mean)
-    return problem, initial(job, problem, ranks), fingerprint(found, ranks)
+    return rows, summary, mean, found.digest
 
 
-def open_rows(job: Job, source: Source, shard: Shard, ranks: Ranks) -> tuple[Rows, "Survey", Summary, "Columns"]:
-    """The rows of this rank, and what is found in them and in those of all; all ranks call this together."""
+def open_rows(
+    job: Job, source: Source, shard: Shard, ranks: Ranks, memory: str | float | None, ordered: bool = True
+) -> tuple[Rows, "Survey", Summary, "Columns"]:
+    """The rows of this rank, of which it keeps what the ``memory`` holds; all ranks call this together.
+
+    And what is found in them and in those of all; ``ordered``: whether passes go from the first block to the last.
+    """
     with ranks.together():
-        ordered = job.anneal.batch in (None, source.points)
-        rows = rows_of(source, shard, job.data.memory, job.run.threads, ordered)
+        rows = rows_of(source, shard, memory, job.run.threads, ordered)
         found = survey(rows, shard, source)
         first = np.asarray(source.read(0, 1)[0, : source.dims], np.float64)
     largest = ranks.max(found.largest)
@@ -208,19 +253,25 @@ def survey(rows: Rows, shard: Shard, source: Source) -> Survey:
     largest, sums, digest = 0.0, [], np.zeros(1, np.uint64)
     for block in shard.blocks():
         Y = np.ascontiguousarray(rows[block][:, : source.dims], np.float64)
-        largest = max(largest, largest_of(Y, shard.first + block.start, source.name))
+        numbers = source.numbers(shard.first + block.start, shard.first + block.stop)
+        largest = max(largest, largest_of(Y, numbers, source.name))
         sums.append((Y.sum(), (Y * Y).sum(), (Y < 0).sum()))
-        digest += fixed.digest(Y.view(np.uint64), shard.first + block.start)
+        ends = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(Y)]
+        for first, last in pairwise(ends):
+            digest += fixed.digest(Y[first:last].view(np.uint64), int(numbers[first]))
     return Survey(largest, np.array(sums, np.float64), digest)
 
 
-def largest_of(Y: np.ndarray, first: int, name: str) -> float:
-    """The largest magnitude in a block of rows; every value must be a number whose square is one too."""
+def largest_of(Y: np.ndarray, first: int | np.ndarray, name: str) -> float:
+    """The largest magnitude in a block of rows; every value must be a number whose square is one too.
+
+    ``first`` is the number of the first of them, or those of all.
+    """
     magnitude = np.abs(Y)
     most = float(magnitude.max(initial=0.0))
     if not most <= LARGEST:  # true for NaN too
         row, column = np.argwhere(~(magnitude <= np.float64(LARGEST)))[0]  # in single precision that is infinite
-        place = f"{name}: row {first + row}"
+        place = f"{name}: row {first + row if isinstance(first, int) else first[row]}"
         raise UserError(f"{place}: expected numbers below {LARGEST:g}, found {Y[row, column]} in column {column}")
     return most
 
@@ -273,8 +324,8 @@ def summarise(found: Survey, shard: Shard, largest: float, columns: Columns, ran
     return Summary(shard.points, dims, largest, mean, rms, negative, spread, offset, constant, empty)
 
 
-def fingerprint(found: Survey, ranks: Ranks) -> str:
+def fingerprint(digest: np.ndarray, ranks: Ranks) -> str:
     """A digest of all data points, by value and order, that does not depend on the ranks or the job."""
-    total = found.digest.copy()
+    total = digest.copy()
     ranks.sum(total)
     return f"{int(total[0]):016x}"

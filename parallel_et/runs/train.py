@@ -130,16 +130,18 @@ def describe(problem: Problem, ranks: Ranks) -> str:
     idle = f", {ranks.size - busy} of them without points" if busy < ranks.size else ""
     count = problem.plan.batches.count
     points = f"{problem.shard.points} points" + f" in {count} batches" * (count > 1)
+    aside = "" if problem.held is None else f" and {problem.held.shard.points} held out"
     return (
-        f"{points} of {problem.model.D} dimensions, {problem.model.H} causes, "
+        f"{points} of {problem.model.D} dimensions{aside}, {problem.model.H} causes, "
         f"{problem.scheme.words}, on {ranks.size} rank{'s' if ranks.size > 1 else ''}{idle}"
     )
 
 
 def streaming(problem: Problem, job: Job, ranks: Ranks) -> str | None:
     """What to say if the rank that has most does not keep its rows."""
-    rows, memory = problem.rows, job.data.memory
-    most, held = (int(ranks.max(n)) for n in (len(rows) * rows.shape[1] * rows.dtype.itemsize, rows.nbytes))
+    tables, memory = [problem.rows, *([] if problem.held is None else [problem.held.rows])], job.data.memory
+    sizes = [(len(rows) * rows.shape[1] * rows.dtype.itemsize, rows.nbytes) for rows in tables]
+    most, held = (int(ranks.max(sum(each))) for each in zip(*sizes, strict=True))
     if memory is None or most <= in_bytes(memory):
         return None
     least = f"; it takes {readable(held)} to do so" if held > in_bytes(memory) else ""
@@ -162,7 +164,7 @@ def expected_start(training: Training) -> str:
 def expected_work(problem: Problem, job: Job, source: Source, ranks: Ranks) -> str:
     """Memory and work of the rank that has most."""
     block = problem.shard.block
-    most = demand_of(job, source, (problem.model, problem.scheme, block), ranks.size)
+    most = demand_of(job, source, ranks.size)
     return (
         f"a rank has at most {most.points} points in blocks of {block}: {most.words()}; "
         f"{most.states:.3g} states an iteration"

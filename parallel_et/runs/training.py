@@ -22,6 +22,8 @@ from parallel_et.runs.job import Job
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together, set_up
 
+LONGEST = 1 << 14
+"""Characters that are kept of a job as it was written: an attribute has room for some 64 KiB."""
 PACKAGES = ("parallel_et", "numpy", "scipy", "numba", "mpi4py", "h5py")
 
 
@@ -43,6 +45,7 @@ class History:
             **told(at.params),
             **knobs.model,
             **({} if info.renewed is None else {"renewed_fields": info.renewed}),
+            **({} if info.holdout is None else {"holdout_evidence": info.holdout}),
             **{f"seconds_{phase}": spent for phase, spent in info.seconds.items()},
         }
         for name, value in row.items():
@@ -89,9 +92,11 @@ class Teller:
         if info.renewed:
             report.say(f"iteration {done}: {info.renewed} of {len(info.unused)} fields began anew before it")
         means = "".join(f"  {name} {float(value.mean()):.4g}" for name, value in params.items() if value.ndim < 2)
+        known = info.holdout is not None and not np.isnan(info.holdout)
+        held = f"held out {info.holdout:.5g}  " if known else ""
         report.step(
             done,
-            f"iteration {done}/{report.steps}  T {knobs.temperature:.3g}  free energy {info.free_energy:.5g}  "
+            f"iteration {done}/{report.steps}  T {knobs.temperature:.3g}  free energy {info.free_energy:.5g}  {held}"
             f"used {info.points_used}{means}",
         )
 
@@ -108,6 +113,7 @@ class Training:
         self.history = History(job.run.snapshots)
         self.about: dict[str, Any] = {
             "job": job.toml(),
+            **({"job as written": job.written[:LONGEST]} if job.written else {}),
             "name": job.name,
             "seed": job.run.seed,
             "data fingerprint": fingerprint,
@@ -126,19 +132,20 @@ class Training:
 
     def resume(self, earlier: Result | None) -> None:
         """Go on from an earlier result, which the root has; all ranks call this together."""
-        place = (0, 0, 0)
+        place = (0, 0, 0, -np.inf)
         if earlier is not None:
             self.history.restore(earlier)
             self.about |= {name: earlier.about[name] for name in ("start", "restarts", "seconds checkpoints")}
             self.about["restarts"] += 1
             self.about |= {name: earlier.about[name] for name in ("doubts",) if name in earlier.about}
-            place = int(earlier.about["iteration"]), int(earlier.about["calm"]), int(earlier.about.get("cooled", 0))
+            iteration, calm, cooled = (int(earlier.about.get(name, 0)) for name in ("iteration", "calm", "cooled"))
+            place = iteration, calm, cooled, float(earlier.about.get("best", -np.inf))
             for name, values in earlier.averages.items():
                 stage, _, one = name.rpartition("/")
                 self.problem.averages.setdefault(stage, {})[one] = values
             self.at = Position(0, {name: earlier.params[name] for name in self.at.params})
-        iteration, calm, cooled = self.ranks.of_root(place)
-        self.at = Position(iteration, self.ranks.share(self.at.params), calm, cooled)
+        iteration, calm, cooled, best = self.ranks.of_root(place)
+        self.at = Position(iteration, self.ranks.share(self.at.params), calm, cooled, best)
 
     def run(
         self,
@@ -177,6 +184,8 @@ class Training:
         """What has been learned so far: the parameters on every rank, the history on the root."""
         at, averages = self.at, self.problem.averages
         about = {**self.about, "iteration": at.iteration, "calm": at.calm, "cooled": at.cooled, "end": now()}
+        if self.problem.held is not None:
+            about |= {"held out": self.problem.held.shard.points, "best": at.best}
         snapshots = {name: np.array(values) for name, values in self.history.snapshots.items()}
         data = {} if self.problem.mean is None else {"mean": self.problem.mean}
         means = {f"{stage}/{name}": values for stage, sums in averages.items() for name, values in sums.items()}

@@ -32,6 +32,7 @@ class Trial:
     mae : mean absolute error between the causes and their fields; NaN where they are not known
     free_energy : that of the last iteration
     params : what was learned, by name
+    holdout : evidence a point of rows that were not learned from, at its end; NaN where there are none
     """
 
     seed: int
@@ -42,6 +43,7 @@ class Trial:
     iterations: int
     seconds: float
     params: dict[str, np.ndarray]
+    holdout: float = float("nan")
 
 
 COLUMNS = tuple(name for name in Trial.__annotations__ if name != "params")
@@ -196,10 +198,11 @@ def read_trials(path: Path) -> tuple[dict[str, Any], list[Trial]]:
     with open_sealed(path, "a file of trials") as file:
         about, columns = dict(file.attrs), read_arrays(file, "/", path)
     n, names = len(np.atleast_1d(columns.get("seed", ()))), [name for name in columns if name not in COLUMNS]
+    columns.setdefault("holdout", np.full(n, np.nan))  # which trials had not always
     wanted = {
         "seed": Limits((None,), 0),
         **dict.fromkeys(("causes", "found", "iterations", "seconds"), Limits((n,), 0)),
-        **dict.fromkeys(("mae", "free_energy"), Limits((n,), any=True)),  # not always known
+        **dict.fromkeys(("mae", "free_energy", "holdout"), Limits((n,), any=True)),  # not always known
         **{name: Limits((n, *columns[name].shape[1:]), -LARGEST, LARGEST) for name in names},
         **params_of(about, path, n),
     }

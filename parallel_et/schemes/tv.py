@@ -9,7 +9,7 @@ from pydantic import Field
 
 from parallel_et.core.contract import Block, EStep, Kept, Knobs, Model, Params, Scheme
 from parallel_et.core.options import SchemeOptions
-from parallel_et.core.posterior import Listed, Posterior, Sparse
+from parallel_et.core.posterior import Posterior, Sparse
 from parallel_et.core.schema import MOST, Section
 from parallel_et.core.states import Latents, Table, nearest
 from parallel_et.errors import UserError
@@ -178,7 +178,8 @@ class TruncatedVariational(Scheme):
             self._enter(at, getattr(self, f"_{kind}")(at, number))
         evidence, weights = np.empty(len(block)), at.logs
         truncated.weigh(weights, step.beta, evidence)
-        return Listed(evidence, states, Sparse.of(weights)), {"states": states.astype(kept["states"].dtype)}
+        posterior = step.model.over_listed(step.ready, seen, evidence, states, Sparse.of(weights))
+        return posterior, {"states": states.astype(kept["states"].dtype)}
 
     def _enter(self, at: Search, proposed: np.ndarray) -> None:
         values = at.step.model.log_states(at.step.ready, at.seen, proposed)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative, valida
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.library import fit
+from parallel_et.runs.online import learn_batch
 
 KINDS = (np.float64, np.float32)
 COUNTS = ("mca3", "pmm", "rmca")
@@ -20,6 +21,8 @@ FEW, ACTIVE = 8, 3
 so many of these active at most."""
 ONE_OF_ALL = ("gmm", "pmm")
 """Models of which exactly one cause is active: all states are considered however many there are."""
+DRAWN = ("ssmca",)
+"""Models whose causes have strengths that are drawn."""
 
 
 class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -75,6 +78,8 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         seed = int(check_random_state(self.random_state).randint(2**31))
         few = self.n_components <= FEW or self.model in ONE_OF_ALL
         usual: dict[str, Any] = {"scheme": "exact"} if few else {"candidates": FEW, "gamma": ACTIVE}
+        if self.model in DRAWN:
+            usual = {"scheme": "sample", **({"candidates": FEW} if self.n_components > FEW else {})}
         return {
             "model": {"name": self.model, "causes": self.n_components, **(self.options or {})},
             "data": {"centre": self.centre},
@@ -87,19 +92,36 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Learn from points X (n, features)."""
         X = self._seen(X, reset=True)
         try:
-            self.result_ = fit(self.job(), X, comm=Ranks.alone().comm if self.comm is None else self.comm)
+            self.result_ = fit(self.job(), X, comm=self._comm)
         except UserError as error:
             raise ValueError(str(error)) from None
+        return self._learned()
+
+    def partial_fit(self, X: Any, y: Any = None) -> "MultipleCauses":
+        """One M-step of the points X (n, features), with statistics averaged over all calls; goes on from ``fit``."""
+        before = getattr(self, "result_", None)
+        X = self._seen(X, reset=before is None)
+        try:
+            self.result_ = learn_batch(self.job(), X, self._comm, before)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return self._learned()
+
+    def _learned(self) -> "MultipleCauses":
         self.components_ = self.result_.W.T
         self.n_iter_ = int(self.result_.about["iteration"])
         return self
+
+    @property
+    def _comm(self) -> Any:
+        return Ranks.alone().comm if self.comm is None else self.comm
 
     def transform(self, X: Any) -> np.ndarray:
         """Posterior means of the causes, (n, n_components)."""
         return self._made("transform", X)
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Log probability densities of points, or lower bounds, (n,)."""
+        """Log probability densities of points, or lower bounds, (n,); of ssmca the mean log joint of what is drawn."""
         return self._made("evidence", X)
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -111,7 +133,7 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return self._made("reconstruct", X)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        """Points without noise, (n, n_features), of causes that are active with the probabilities X, each by itself."""
+        """Points without noise, (n, n_features), of causes of the probabilities X, or of the strengths X."""
         check_is_fitted(self)
         result = self.result_
         points = result.model.decode(result.params, np.asarray(X, np.float64))

@@ -140,7 +140,7 @@ TABLE = [
     (
         "reproduce",
         "et-2010 --data empty",
-        "empty: expected files or folders named digits, grass, photos, large-photos, sound, phonemes, icons, "
+        "empty: expected files or folders named digits, grass, photos, large-photos, channels, sound, phonemes, icons, "
         "found none",
     ),
     ("sounds", "in --length 0.01ms", "--length: expected at least one sample, which takes 0.125 ms, found 0.01ms"),

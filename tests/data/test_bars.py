@@ -129,3 +129,13 @@ def test_coloured_bars_that_add_up_are_fields_of_all_channels():
 def test_negative_bars_hide_nothing():
     options = BarsOptions(points=1, overlap="nearest", negative=0.5)
     assert [key for key, *_ in options.mistakes()] == ["negative"]
+
+
+def test_bars_of_any_grey_value_have_its_mean_and_standard_deviation():
+    drawn = source(points=4000, value=10.0, std=2.5, probability=0.5, overlap="max", noise={"kind": "none"}, grid=2)
+    truth = drawn.truth()
+    assert (float(truth["mu"]), float(truth["psi"])) == (1.0, 0.0625)
+    Y, s = drawn.read(0, 4000), np.concatenate([states for _, _, states in drawn.drawn(0, 4000)])
+    shown = Y[s.sum(1) == 1].max(1)
+    assert shown.mean() == pytest.approx(10.0, abs=5 * 2.5 / np.sqrt(len(shown)))
+    assert shown.std() == pytest.approx(2.5, rel=5 / np.sqrt(2 * len(shown)))

@@ -107,7 +107,7 @@ def judge(rng: np.random.Generator, job: Job) -> None:
     assert check_job(tomllib.loads(job.toml())).toml() == pickle.loads(pickle.dumps(job)).toml() == job.toml()
     source, ranks = open_source(job), Ranks()
     model, scheme, block = size_up(job, source)
-    need = demand_of(job, source, (model, scheme, block), ranks.size)
+    need = demand_of(job, source, ranks.size)
     check_memory(need, ranks)
     assert 0 < need.memory + need.root < 2**50
     if need.asked + need.root > 10 * SMALL or need.states * source.dims > SMALL:

@@ -96,17 +96,18 @@ def test_mca3_is_eq_9_11_16_17_33_and_34(points, temperature):
     np.testing.assert_allclose(new["alpha"], max(1.0, alpha + (expected - few) / points), rtol=1e-10)
 
 
+@pytest.mark.parametrize("tempered", [None, "joint", "likelihood"])
 @pytest.mark.parametrize("temperature", TEMPERATURES)
 @pytest.mark.parametrize("points", POINTS)
-def test_rmca_is_eq_21_and_22(points, temperature):
+def test_rmca_is_eq_21_and_22(points, temperature, tempered):
     Y, pi = data(points), 0.3
     W = fields() * C / fields().sum(0)
-    odds = np.full(H, pi / (1 - pi))
+    odds = np.full(H, pi / (1 - pi)) ** (temperature if tempered == "likelihood" else 1)  # taken to 1 / T below
     g = np.array([activity(W, odds, y, temperature) for y in Y])
     total = g.T @ Y
     expected = C * total / total.sum(1, keepdims=True)
     params = {"W": np.asfortranarray(W), "pi": np.array(pi)}
-    model = {"name": "rmca", "total": C}
+    model = {"name": "rmca", "total": C} | ({"tempered": tempered} if tempered else {})
     _, new = updated(model, {"candidates": H, "gamma": 2}, Y, temperature, params)
     np.testing.assert_allclose(new["W"].T, expected, rtol=1e-10, atol=1e-12)
     assert new["pi"] == pi

@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 from parallel_et.commands.reproduce import main
 from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.represented import look_at_trials
+from parallel_et.papers.table import markdown
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.job import JOBS, read_job
 from parallel_et.runs.repeat import TrialsOptions, run_trials
@@ -47,6 +48,12 @@ def test_the_table_has_the_figures_of_a_row(tmp_path):
     argv = ["mca-2008", "--only", "mca3-bars-noisy", "--trials", "1", "--output", str(tmp_path)]
     assert main(Ranks(), argv) == 0
     assert "| mca3-bars-noisy | 90 of 100, pi within 0.006 | " in (tmp_path / "table-only.md").read_text()
+
+
+def test_the_table_says_which_trials_have_seeds_of_their_own():
+    rows = [{"job": "a"}, {"job": "b", "seed": 7}, {"job": "c", "variant": "with noise", "seed": 9}]
+    told = markdown({"title": "", "seed": 1, "experiment": rows}, [], {}).splitlines()
+    assert told[-2:] == ["Those of b have 7 and following.", "Those with noise have 9 and following."]
 
 
 def test_the_likelihood_of_learners_is_that_of_all_states(tmp_path):

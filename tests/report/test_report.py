@@ -79,7 +79,18 @@ def test_a_report_shows_all_of_a_finished_run(place):
     assert done.stdout.splitlines()[0] == "runs/demo: the parameters of result.h5, after 100 iterations"
     assert done.stdout.splitlines()[-1] == "report: runs/demo/report/report.html"
     found = pictures(place / "runs/demo/report")
-    names = {"fields", "snapshots", "curves", "quality", "evidence", "usage", "examples", "generated", "time"}
+    names = {
+        "fields",
+        "fields-own",
+        "snapshots",
+        "curves",
+        "quality",
+        "evidence",
+        "usage",
+        "examples",
+        "generated",
+        "time",
+    }
     assert set(found) == names
     assert all(image.std() > 0.02 for image in found.values())
     assert coloured(found["fields"])
@@ -122,7 +133,7 @@ def test_masks_and_features_are_drawn_side_by_side_and_scenes_by_their_order(tmp
     assert {"fields", "parts", "snapshots", "examples", "generated"} <= set(found)
     assert all(coloured(found[name]) for name in ("fields", "parts", "examples", "generated"))
     text = Page(tmp_path / "run/report/report.html").text
-    assert "their fields, the nearest first." in text
+    assert "their fields, the nearest first, each with its number" in text
     assert "Masks, each to its own scale, and features" in text
 
 
@@ -150,7 +161,7 @@ def test_without_the_data_the_rest_is_shown(place, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "warning: the data cannot be read" in done.stdout
     found = pictures(tmp_path / "sound/report")
-    assert set(found) == {"fields", "curves", "generated", "time"}
+    assert set(found) == {"fields", "fields-own", "curves", "generated", "time"}
     text = Page(tmp_path / "sound/report/report.html").text
     assert "nothing is inferred here: sound.npy: expected a .npy file, found nothing there" in text
     assert "its norm, the largest first" in text
@@ -185,7 +196,7 @@ def test_of_many_ranks_one_does_the_work(place, tmp_path):
     done = report("runs/demo", "--output", tmp_path, ranks=2, cwd=place)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("report: ") == 1
-    assert len(pictures(tmp_path)) == 9
+    assert len(pictures(tmp_path)) == 10
 
 
 def test_usage_and_evidence_are_those_of_the_points(place, monkeypatch):
@@ -228,6 +239,6 @@ def test_a_browser_shows_the_page_with_all_its_pictures(place, tmp_path):
         dom = browse(seen, "--dump-dom", f"--window-size={width},800")
         found = json.loads(unescape(re.search(r'data-seen="(.*?)"', dom)[1]))
         assert found["title"] == "demo: 10 causes of linca"
-        assert len(found["images"]) == 9
+        assert len(found["images"]) == 10
         assert min(found["images"]) > 0
         assert found["width"] == found["room"]  # nothing sticks out

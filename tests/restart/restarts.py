@@ -7,6 +7,7 @@ causes = 8
 learn = ["W", "sigma", "pi"]
 [data]
 source = "data.npy"
+holdout = 0.1
 [inference]
 candidates = 5
 gamma = 3

@@ -92,7 +92,7 @@ MISTAKES = [
     (
         "data.source",
         "bras",
-        'data.source: expected "bars", "clusters", "mixed", "model", "objects", "planted", "file.npy" or '
+        'data.source: expected "bars", "clusters", "mixed", "model", "objects", "planted", "strokes", "file.npy" or '
         '"file.h5:/dataset", found "bras"',
     ),
     ("data.width", 7, "data.width: expected whole numbers of 1 and more that fit on the grid of 5, found 7"),

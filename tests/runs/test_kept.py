@@ -104,10 +104,14 @@ def test_damage_to_what_is_kept_is_noticed(whole, job, how):
     assert learned(job / "runs/job/result.h5") == whole
 
 
-@pytest.mark.parametrize("batch", [None, 150])
-def test_kept_states_survive_a_kill_other_ranks_a_cut_and_streaming(batch, place, tmp_path):
+VALUES = 'name = "gsc"\neach = ["pi", "mu", "psi"]\ncauses = 6\nlearn = ["W", "sigma", "pi", "mu", "psi"]'
+
+
+@pytest.mark.parametrize("batch, values", [(None, False), (150, False), (None, True)])
+def test_kept_states_survive_a_kill_other_ranks_a_cut_and_streaming(batch, values, place, tmp_path):
     search = 'scheme = "tv"\nstates = 7\ngamma = 4\npropose = {select = 3, flip = 3, marginals = 2}'
     text = JOB.format(iterations=30).replace('file = "moody.py"\ncandidates = 4\ngamma = 2', search)
+    text = text.replace('name = "linca"\ncauses = 6\nlearn = ["W", "sigma"]', VALUES) if values else text
     text = text if batch is None else text.replace("[anneal]", f"[anneal]\nbatch = {batch}")  # 7 or more a pass
     shutil.copy(place / "data.npy", tmp_path)
     (tmp_path / "job.toml").write_text(text)

@@ -37,6 +37,8 @@ FEWER = {"mca3", "rmca"}
 def models():
     """All that are shipped, each with every value of its own keys, and the examples."""
     for name in sorted(set(MODELS.names()) - set(MODELS.aliases) - FEWER):
+        if not MODELS.find(name).can("log_joint"):  # which can only be sampled
+            continue
         yield {"name": name, **KEYS.get(name, {})}
         for key, field in MODELS.find(name).Options.model_fields.items():
             if get_origin(field.annotation) is Literal:

@@ -63,8 +63,8 @@ class Seen:
     units: np.ndarray | None = None
 
 
-class LinearModel(Model):
-    """Mean W s, Gaussian noise: |y - W s|^2 = |y|^2 - 2 s^T W^T y + s^T G s, nothing in D but products with fields."""
+class LinearMean(Model):
+    """Mean W s, Gaussian noise: what the M-step makes of the moments of s, whatever its values are."""
 
     prior: Bernoulli
     noise: Gauss
@@ -78,6 +78,47 @@ class LinearModel(Model):
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return sure_start(self, probability, summary)
 
+    def grams(self, params: Params, knobs: Knobs) -> tuple[np.ndarray, np.ndarray, float, float]:
+        """W^T (H, width), W^T W, 1 / sigma^2, and the log joint of no active cause and a point of zeros."""
+        WT, sigma = rows_of(params), float(params["sigma"])
+        gram = dealt_gram(WT, knobs.deal) if self.dealt else WT @ WT.T
+        return WT, gram, 1 / sigma**2, self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * sigma**2)
+
+    def reconstruct(self, ready: Any, params: Params, posterior: Posterior) -> np.ndarray:
+        return posterior.means(self.H) @ ready.WT[:, : self.D]
+
+    def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
+        return active @ params["W"].T
+
+    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+        points, ys = float(sums["points"]), linear.from_strips(sums["ys"], self.H)[:, : self.D]
+        ss, learn = np.empty((self.H, self.H)), self.options.learn
+        linear.unpack(sums["ss"], ss)
+        new, rest = dict(params), np.ones(self.H, bool)
+        if "W" in learn:
+            WT, solved = self.new_fields(params["W"].T, ys, ss, points, knobs)
+            rest = ~solved
+            new |= self.constrain({"W": WT.T})
+        if "sigma" in learn:
+            WT = new["W"].T
+            error = sums["yy"] - np.vdot(WT, ys)
+            if rest.any():  # elsewhere ss W^T = ys
+                error += np.vdot(WT[rest], ss[rest] @ WT - ys[rest])
+            new["sigma"] = self.noise.learn(params, float(error), points, summary)
+        if "pi" in learn:
+            new["pi"] = self.prior.learn(params, np.diag(ss), points, knobs)
+        return new
+
+    def new_fields(
+        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, knobs: Knobs
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(sum <s s^T>)^-1 (sum <s> y^T), ET eq. 26, and for which causes ss W^T = ys holds then, (H,) bool."""
+        return solve_fields(WT, ys, ss, points, knobs.deal if self.dealt else None)
+
+
+class LinearModel(LinearMean):
+    """Active causes are 1: |y - W s|^2 = |y|^2 - 2 s^T W^T y + s^T G s, nothing in D but products with fields."""
+
     def nanoseconds(self, states: int) -> float:
         return 0.04 * self.H * self.D + 3.0 * states
 
@@ -85,11 +126,7 @@ class LinearModel(Model):
         return binary(states, self.H) @ params["W"].T
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        WT = rows_of(params)
-        gram = dealt_gram(WT, knobs.deal) if self.dealt else WT @ WT.T
-        sigma = float(params["sigma"])
-        empty = self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * sigma**2)
-        precision = 1 / sigma**2
+        WT, gram, precision, empty = self.grams(params, knobs)
         return Ready(WT, gram, precision, self.prior.odds(params) - 0.5 * precision * np.diag(gram), empty)
 
     def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
@@ -198,12 +235,6 @@ class LinearModel(Model):
         base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
         return all_products(block.rows, ready.WT) * ready.precision + ready.bias + base[:, None]
 
-    def reconstruct(self, ready: Ready, params: Params, posterior: Posterior) -> np.ndarray:
-        return posterior.means(self.H) @ ready.WT[:, : self.D]
-
-    def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
-        return active @ params["W"].T
-
     def best(self, ready: Ready, block: Block, posterior: Linear) -> np.ndarray:
         if not isinstance(posterior, TabledMoments):
             return posterior.best()
@@ -243,33 +274,9 @@ class LinearModel(Model):
             norms, candidates, moments = posterior.norms, posterior.candidates, posterior.moments
             means = linear.means_by_cause(candidates, moments, *posterior.alone, used, self.H)
             linear.add_pairs(candidates, moments, used, *total.words("ss"))
-        linear.add_fields(block.rows, *means, *total.words("ys"), *total.words("ss"))
+        linear.add_fields(block.rows, *means, *total.words("ys"))
+        linear.add_means(means[0], means[2], *total.words("ss"))
         total.add("yy", norms[used].sum())
-
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
-        points, ys = float(sums["points"]), linear.from_strips(sums["ys"], self.H)[:, : self.D]
-        ss, learn = np.empty((self.H, self.H)), self.options.learn
-        linear.unpack(sums["ss"], ss)
-        new, rest = dict(params), np.ones(self.H, bool)
-        if "W" in learn:
-            WT, solved = self.new_fields(params["W"].T, ys, ss, points, knobs)
-            rest = ~solved
-            new |= self.constrain({"W": WT.T})
-        if "sigma" in learn:
-            WT = new["W"].T
-            error = sums["yy"] - np.vdot(WT, ys)
-            if rest.any():  # elsewhere ss W^T = ys
-                error += np.vdot(WT[rest], ss[rest] @ WT - ys[rest])
-            new["sigma"] = self.noise.learn(params, float(error), points, summary)
-        if "pi" in learn:
-            new["pi"] = self.prior.learn(params, np.diag(ss), points, knobs)
-        return new
-
-    def new_fields(
-        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, knobs: Knobs
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(sum <s s^T>)^-1 (sum <s> y^T), ET eq. 26, and for which causes ss W^T = ys holds then, (H,) bool."""
-        return solve_fields(WT, ys, ss, points, knobs.deal if self.dealt else None)
 
     def usage(self, sums: Totals) -> np.ndarray:
         h = np.arange(self.H)

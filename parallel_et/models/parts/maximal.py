@@ -92,6 +92,7 @@ class MaximalModel(Model):
     prior: Bernoulli
     noise: Gauss | Poisson
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI}
+    first_job = {"data": {"overlap": "max"}}
     shared = sys.maxsize
     """Most causes of the states that fields are learned of."""
 

@@ -143,6 +143,11 @@ class Mixture(Model):
     """
 
     prior: Categorical
+    first_job = {
+        "data": {"source": "clusters", "points": 1000, "clusters": 10, "dims": 10},
+        "inference": {"scheme": "exact"},
+        "anneal": {"temperature": 1.0},
+    }
 
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)

@@ -1,0 +1,289 @@
+"""Spike-and-slab maximal causes: the maximum of causes that have strengths, by exact Gibbs sampling (TH ch. 3)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Param, Params, Sum, Summary, Totals
+from parallel_et.core.gibbs import Chains, Sweeps
+from parallel_et.core.posterior import Draws, Sparse, sum_rows
+from parallel_et.core.states import best
+from parallel_et.core.terms import Rule
+from parallel_et.kernels import slabs
+from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of, with_none
+from parallel_et.models.parts.noises import SIGMA, Gauss, sigma_floor
+from parallel_et.models.parts.priors import PI, Bernoulli
+
+FLOOR = 0.02
+"""Least value of a field beside its mean: what is not above 0 could be the maximum for negative strengths only."""
+NARROW = 1e-8
+"""Least variance of the strengths beside their mean square."""
+MU = Param(
+    "",
+    "mean strength of an active cause, or where it begins",
+    Rule(lambda causes, summary: summary.mean if summary.mean > 0 else summary.rms or 1.0, "the mean of the data"),
+    -1e50,
+    1e50,
+    each=True,
+)
+PSI = Param(
+    "",
+    "variance of the strengths of active causes, or where it begins",
+    Rule(
+        lambda causes, summary: max(summary.spread, sigma_floor(summary)) ** 2,
+        "the variance of the data: the square of what sigma begins with",
+    ),
+    1e-50,
+    1e50,
+    each=True,
+)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """Of one iteration: W^T and its inverses (H, width), odds, mu and psi (H,) and the constants of the log joint."""
+
+    WT: np.ndarray
+    inverse: np.ndarray
+    precision: float
+    odds: np.ndarray
+    mu: np.ndarray
+    psi: np.ndarray
+    empty: float
+
+
+class SSMCA(Model):
+    """y_d = max_h s_h W_dh + noise, s_h = b_h z_h, b_h ~ Bernoulli(pi), z_h ~ N(mu, psi); nothing is below zero.
+
+    Causes are drawn with their strengths, each given all others; no evidence is known. Where mu is learned, so is the
+    scale of the strengths, and fields have the mean 1; where it is held, fields have that of the data.
+    """
+
+    params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI, "mu": MU, "psi": PSI}
+    evidence = False
+    valued = True
+    first_job = {
+        "data": {"overlap": "max", "std": 2.5},
+        "inference": {"scheme": "sample", "samples": 300, "chains": 1},
+        "anneal": {"iterations": 30, "temperature": 1.0},
+    }
+    prior: Bernoulli
+    noise: Gauss
+
+    def __init__(self, options: Any, dims: int) -> None:
+        super().__init__(options, dims)
+        self.prior, self.noise = Bernoulli(self.H), Gauss()
+        self.free = "mu" in options.learn
+
+    @classmethod
+    def can(cls, what: str) -> bool:
+        return what != "log_joint" and super().can(what)  # the mean is not all that points depend on
+
+    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+        mean = 1.0 if self.free else 2 * max(summary.mean, summary.rms / 3) / abs(self.options.mu or 1.0) or 1.0
+        return mean, mean / 3
+
+    def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
+        positive = np.maximum(rows, 0.0)
+        mean = positive.mean(0)
+        return positive / np.where(mean > 0, mean, 1.0) if self.free else positive
+
+    def constrain(self, params: Params) -> Params:
+        inside = dict(super().constrain(params))
+        if "W" in inside:
+            inside["W"] = above_floor(inside["W"])
+        return inside
+
+    def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
+        """Mean of a point whose active causes have their mean strengths."""
+        return self._largest(params, states, np.broadcast_to(params["mu"], self.H)[states])
+
+    def pictures(self, params: Params) -> np.ndarray:
+        return params["W"] * params["mu"]
+
+    def _largest(self, params: Params, states: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The maximum (..., D) of causes (..., g) of such strengths, and of zero."""
+        return np.maximum((with_none(params["W"].T)[states] * values[..., None]).max(-2), 0.0)
+
+    def draw(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+        states = self.prior.draw(params, rng, count)
+        mu, psi = (np.broadcast_to(params[name], self.H)[states] for name in ("mu", "psi"))
+        values = mu + np.sqrt(psi) * rng.standard_normal(states.shape)
+        return self.noise.draw(params, rng, self._largest(params, states, values)), states
+
+    # the E-step
+
+    def prepare(self, params: Params, knobs: Knobs) -> Ready:
+        variance, WT = float(params["sigma"]) ** 2, rows_of(params)
+        inverse = np.divide(1.0, WT, out=np.full_like(WT, np.inf), where=WT > 0)
+        odds, mu, psi = (
+            np.array(np.broadcast_to(one, self.H)) for one in (self.prior.odds(params), params["mu"], params["psi"])
+        )
+        empty = self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * variance)
+        return Ready(WT, inverse, 1 / variance, odds, mu, psi, empty)
+
+    def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
+        Y, logs = block.rows, np.empty((len(block), self.H))
+        slabs.log_odds_of_singles(Y, ready.WT, ready.inverse, ready.precision, ready.odds, ready.mu, ready.psi, logs)
+        return logs + (ready.empty - 0.5 * ready.precision * block_norms(Y))[:, None]
+
+    def select(self, ready: Ready, seen: Block, count: int) -> np.ndarray:
+        return best(all_products(seen.rows, ready.WT) / np.sqrt(block_norms(ready.WT)), count)
+
+    def begin(self, chains: Chains) -> Chains:
+        return chains._replace(values=np.ones(chains.active.shape))
+
+    def redraw(self, ready: Ready, seen: Block, chains: Chains, site: int, beta: float, uniforms: np.ndarray) -> Chains:
+        assert chains.values is not None
+        order, begin = np.full((1, 1), site, np.int32), np.where(chains.active, chains.values, 0.0)
+        drawn, _ = self._run(ready, seen, chains.candidates, order, np.full(1, beta), begin, 0, uniforms, np.uint64(0))
+        return Chains(chains.candidates, drawn != 0, drawn)
+
+    def sample(self, ready: Ready, seen: Block, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Draws:
+        n, C = candidates.shape
+        chance = sweeps.random.uniforms("chains", sweeps.first, (n, sweeps.chains))
+        active = (chance * C).astype(int)[..., None] == np.arange(C)
+        begin = np.where(active, ready.mu[candidates][:, None], 0.0)
+        order, betas, none = sweeps.order(C), sweeps.betas(beta), np.empty((n, 0))
+        key = sweeps.random.key("strengths")
+        draws, joint = self._run(ready, seen, candidates, order, betas, begin, sweeps.burn, none, key)
+        chains = Chains(candidates, draws != 0, draws)
+        weights = np.full(draws.shape[:2], 1.0 / sweeps.draws)
+        return Draws(joint, chains.states(), Sparse.of(weights), chains.listed_values())
+
+    def _run(
+        self,
+        ready: Ready,
+        seen: Block,
+        candidates: np.ndarray,
+        order: np.ndarray,
+        betas: np.ndarray,
+        begin: np.ndarray,
+        burn: int,
+        uniforms: np.ndarray,
+        key: np.uint64,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draws (n, (sweeps - burn) chains, C) that begin with some, and the mean of their log joints (n,)."""
+        n, chains, C = begin.shape
+        joint, draws = np.empty(n), np.empty((n, (len(order) - burn) * chains, C))
+        slabs.sample(
+            seen.rows,
+            ready.WT,
+            ready.inverse,
+            ready.precision,
+            ready.odds,
+            ready.mu,
+            ready.psi,
+            ready.empty,
+            candidates,
+            order,
+            betas,
+            key,
+            seen.first,
+            uniforms,
+            begin,
+            burn,
+            joint,
+            draws,
+        )
+        return draws, joint
+
+    def reconstruct(self, ready: Ready, params: Params, posterior: Draws) -> np.ndarray:
+        everything = np.ones(len(posterior.evidence), bool)
+        (point, states, q), values = posterior.pairs(everything), posterior.drawn(everything)
+        total = np.zeros((len(everything), self.D))
+        for some in self._pieces(len(q), states.shape[1]):
+            largest = self._largest(params, states[some], values[some])
+            total += sum_rows(point[some], q[some, None] * largest, len(total))
+        return total
+
+    def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
+        """The mean of y, (n, D), of causes of such strengths (n, H)."""
+        every = np.broadcast_to(np.arange(self.H), active.shape)
+        return self._largest(params, every, active)
+
+    # the M-step
+
+    def sums(self, stage: str) -> Mapping[str, Sum]:
+        def most(params: Params, summary: Summary) -> float:
+            """No strength is larger: beyond, it explains every value too large, and the slab falls by 50 nats."""
+            needed = summary.largest / params["W"].min()
+            return float(max(needed, np.abs(params["mu"]).max()) + 10 * np.sqrt(np.max(params["psi"])))
+
+        field = (self.H, self.width)
+        return {
+            "active": Sum((self.H,)),
+            "values": Sum((self.H,), most),
+            "value_squares": Sum((self.H,), lambda params, summary: most(params, summary) ** 2),
+            "products": Sum(field, lambda params, summary: most(params, summary) * summary.largest),
+            "squares": Sum(field, lambda params, summary: most(params, summary) ** 2),
+            "data": Sum((), lambda params, summary: self.D * summary.largest**2),
+        }
+
+    def collect(self, stage: str, ready: Ready, block: Block, posterior: Draws, used: np.ndarray, total: Any) -> None:
+        (_, states, q), values = posterior.pairs(used), posterior.drawn(used)
+        weighted = q[:, None] * values
+        for name, each in (("active", q[:, None]), ("values", weighted), ("value_squares", weighted * values)):
+            total.add(name, by_cause(states, np.broadcast_to(each, values.shape), self.H))
+        products, squares = np.zeros((self.H, self.width)), np.zeros((self.H, self.width))
+        weights = posterior.q.dense(posterior.states.shape[1])
+        slabs.sums_of_maxima(block.rows, ready.WT, posterior.states, posterior.values, weights, used, products, squares)
+        total.add("products", products)
+        total.add("squares", squares)
+        total.add("data", block_norms(block.rows)[used].sum())
+
+    def carried(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
+        if not self.free or "W" not in self.options.learn:
+            return sums
+        by = self._fields(old, sums)[1]
+        factors = {"values": by, "value_squares": by**2, "products": by[:, None], "squares": by[:, None] ** 2}
+        return {name: value * factors.get(name, 1.0) for name, value in sums.items()}
+
+    def _fields(self, params: Params, sums: Totals) -> tuple[np.ndarray, np.ndarray]:
+        """New fields W^T (H, D) for strengths as they were drawn, and by what these grow as fields get their mean."""
+        WT = params["W"].T
+        if "W" in self.options.learn:
+            products, squares = sums["products"][:, : self.D], sums["squares"][:, : self.D]
+            known = squares > UNUSED * sums["value_squares"].sum()
+            WT = above_floor(np.where(known, products / np.where(known, squares, 1.0), WT).T).T
+        return WT, WT.mean(1) if self.free and "W" in self.options.learn else np.ones(self.H)
+
+    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+        points, active = float(sums["points"]), sums["active"]
+        WT, by = self._fields(params, sums)
+        error = float(sums["data"] + (WT**2 * sums["squares"][:, : self.D]).sum())
+        error -= 2 * float((WT * sums["products"][:, : self.D]).sum())
+        first, second = by * sums["values"], by**2 * sums["value_squares"]
+        mu = self._pooled("mu", params, first, active) if "mu" in self.options.learn else params["mu"]
+        square = self._pooled("psi", params, second - 2 * mu * first + mu**2 * active, active)
+        return {
+            "W": np.asfortranarray((WT / by[:, None]).T),
+            "sigma": self.noise.learn(params, error, points, summary),
+            "pi": self.prior.learn(params, active, points, knobs),
+            "mu": mu,
+            "psi": np.maximum(square, NARROW * (square + mu**2)),
+        }
+
+    def _pooled(self, name: str, params: Params, sums: np.ndarray, active: np.ndarray) -> np.ndarray:
+        """The mean of what is summed up by cause (H,) over the active ones, of all or of each."""
+        if params[name].ndim == 0:
+            sums, active = sums.sum(), active.sum()
+        used = active > UNUSED
+        return np.where(used, sums / np.where(used, active, 1.0), params[name])
+
+
+def by_cause(states: np.ndarray, values: np.ndarray, H: int) -> np.ndarray:
+    """Values (m, g) of the active causes of states (m, g), added up; (H,)."""
+    return np.bincount(np.where(states < 0, H, states).ravel(), values.ravel(), H + 1)[:H]
+
+
+def above_floor(fields: np.ndarray) -> np.ndarray:
+    """Fields (D, H) that are nowhere below a small part of their means; those that are nowhere positive are even."""
+    positive = np.maximum(fields, 0.0)
+    mean = positive.mean(0)
+    return np.maximum(positive, np.where(mean > 0, FLOOR * mean, 1.0))
+
+
+MODEL = SSMCA

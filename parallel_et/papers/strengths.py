@@ -1,0 +1,62 @@
+"""Bars of any grey value: whether all are found, and the parameters of noise and strengths with them (TH fig. 3.4)."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parallel_et.core.contract import Params
+from parallel_et.papers.table import Row
+from parallel_et.papers.variants import run_each
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.job import read_job
+from parallel_et.runs.repeat import TrialsOptions
+from parallel_et.runs.setup import open_source
+from parallel_et.runs.trials import Trial
+
+CLOSE = 0.05
+"""How far off a parameter may be that counts as recovered."""
+OFTEN = 0.95
+"""Share of the trials in which all are to be."""
+NAMES = ("sigma", "pi", "mu", "psi")
+
+
+def by_candidates(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials of several variants, a row each; none if stopped."""
+
+    def look(path: Path, told: list[str], trials: list[Trial]) -> tuple[list[Trial], np.ndarray]:
+        def off(trial: Trial) -> np.ndarray:
+            source = open_source(read_job(options.job, [*told, f"run.seed={trial.seed}"]))
+            return errors(trial.params, source.truth())
+
+        return trials, ranks.from_root(lambda: np.array([off(trial) for trial in trials]))
+
+    found = run_each(ranks, options, experiment["variants"], place, seeds, look)
+    return [row_of(f"{experiment['job']}: {name}", *one) for name, one in (found or {}).items()]
+
+
+def errors(learned: Params, truth: Params) -> np.ndarray:
+    """Relative errors of what is learned, (4,); of mu and psi at the scale of the true fields, as that of s W counts.
+
+    A learned field is as large as its part along the true one that it is nearest to.
+    """
+    own = learned["W"] / np.linalg.norm(learned["W"], axis=0)
+    true = truth["W"]
+    which = (own.T @ true / np.linalg.norm(true, axis=0)).argmax(0)
+    scale = ((learned["W"][:, which] * true).sum(0) / (true**2).sum(0)).mean()
+    here = {**learned, "mu": learned["mu"] * scale, "psi": learned["psi"] * scale**2}
+    return np.array([float(np.mean(here[name]) / np.mean(truth[name])) - 1 for name in NAMES])
+
+
+def row_of(name: str, trials: list[Trial], off: np.ndarray) -> Row:
+    """How often all is found, and how far off each parameter is at most where all causes are."""
+    complete = np.array([trial.found == trial.causes for trial in trials])
+    good = complete & (np.abs(off) <= CLOSE).all(1)
+    words = [f"all causes in {complete.sum()} of {len(trials)}, all within {CLOSE:.0%} too in {good.sum()}"]
+    if complete.any():
+        words += [f"{n} within {x:.1%}" for n, x in zip(NAMES, np.abs(off[complete]).max(0), strict=True)]
+    judged = "met" if good.sum() >= OFTEN * len(trials) else "worse"
+    seconds = float(np.mean([trial.seconds for trial in trials]))
+    return Row(name, "all in every run", ", ".join(words), judged, len(trials), seconds)

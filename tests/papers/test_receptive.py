@@ -1,0 +1,22 @@
+"""Gabor wavelets and blobs are told apart, with noise on them."""
+
+import numpy as np
+import pytest
+
+from parallel_et.papers.receptive import Kinds, blob, gabor, kind_of
+
+PLACE = np.moveaxis(np.indices((12, 12)), 0, -1).astype(float)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_wavelets_and_blobs_are_told_apart(seed):
+    rng = np.random.default_rng(seed)
+    centre, angle = rng.uniform(4, 8, 2), rng.uniform(0, np.pi)
+    wave = gabor(PLACE, np.array([*centre, np.log(2.0), np.log(3.0), angle, np.log(5.0), rng.uniform(0, 6)]))
+    round_one = blob(PLACE, np.array([*centre, np.log(1.3), 0.0, 0.7]))
+    for field, kind in ((wave, "gabor"), (-round_one, "globular")):
+        noisy = field + 0.05 * np.abs(field).max() * rng.standard_normal(field.shape)
+        assert kind_of(3 * noisy) == kind
+    assert kind_of(rng.standard_normal((12, 12))) == "neither"
+    assert kind_of(np.zeros((12, 12))) == "neither"
+    assert Kinds(3, 2, 1).words() == "3 Gabor fields, 2 globular, 1 neither"
