@@ -15,6 +15,7 @@ from parallel_et.errors import UserError
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.parts.windows import typical_windows
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.inference import Inference
 
 SIDE, SIZE, CHANNELS, H, N = 3, 2, 2, 2, 3
 PLACES, INSIDE = SIDE**2, SIZE**2
@@ -285,3 +286,13 @@ def test_what_is_no_square_image_is_refused_in_one_line():
         problem_of(model_job(), np.ones((4, 12)))
     with pytest.raises(UserError, match=r"model.size: expected objects that fit into the images, found 2 in images"):
         problem_of(model_job(), np.ones((4, 2)))
+
+
+def test_places_of_the_best_state_are_told():
+    params = {**some_params(), "W": np.full((INSIDE, H), 0.99), "sigma": np.array(0.05)}
+    problem, _ = ready_of(params)
+    state = [(1, 2, 0), (0, 0, 1)]
+    y = problem.model.mean(params, padded_states([state]))
+    found = Inference(problem.model, problem.scheme, params, ("map",)).block(y)
+    assert found["map_places"].tolist() == [[[0, 1], [2, 0]]]
+    assert np.flatnonzero(found["map_order"][0] == 1).tolist() == atoms_of(state[:1])
