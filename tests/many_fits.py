@@ -24,6 +24,7 @@ ET = {"candidates": 4, "gamma": 2, "singletons": True}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
+INVECA = {"name": "inveca", "causes": 4, "size": 2, "channels": 1, "learn": ["W", "T", "sigma", "pi"]}
 GSC = {"name": "gsc", "learn": ["W", "sigma", "pi", "mu", "psi"]}
 COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
 SEARCH = {"select": 3, "near": 2, "flip": 3, "toggle": 9, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
@@ -85,6 +86,8 @@ JOBS = {
     "occlusion": (OCA, ET, 211, "float64", ANNEAL),
     "occlusion, undisturbed": (OCA, {"scheme": "exact"}, 150, "float64", {"iterations": 3, "temperature": 1.0}),
     "kept occlusion": (OCA, TV, 150, "float32", ANNEAL),
+    "objects anywhere": (INVECA, {**ET, "gamma": 3}, 211, "float64", ANNEAL),
+    "kept objects anywhere": ({**INVECA, "each": ["pi"]}, {**TV, "gamma": 3}, 150, "float32", ANNEAL),
     "occlusion in batches": (OCA, ET, 211, "float64", {**ANNEAL, "batch": 64}),
     **{
         f"{kind} clusters": ({"name": "gmm", "covariance": kind}, {"candidates": 3}, 211, "float64", ANNEAL)

@@ -15,6 +15,7 @@ LEARNED = {
     "linca": ["W", "sigma", "pi"],
     "gsc": ["W", "sigma", "pi", "mu", "psi"],
     "oca": ["W", "T", "sigma", "pi"],
+    "inveca": ["W", "T", "sigma", "pi"],
     "ssmca": ["W", "sigma", "pi", "mu", "psi"],
 }
 """What others learn than their fields alone."""
@@ -114,6 +115,7 @@ WORKLOADS = (
     Workload("M4", "mca", 2000, 400, 600, 12, 10, True, 1.05, most_ns=60.0, what="20 x 20 patches, on a cluster"),
     Workload("P2", "mca", 10000, 100, 100, 5, 3, True, 1.05, most=18.0, what="M2 with Poisson noise", keys=POISSON),
     Workload("O2", "oca", 8000, 3675, 30, 6, 3, True, 1.05, most=60.0, what="35 x 35 pixels in colour", keys=COLOUR),
+    Workload("I2", "inveca", 2000, 2700, 16, 7, 4, most_ns=40.0, what="objects in 30 x 30 pixels", keys=COLOUR),
     Workload("V2", "gmm", 100000, 50, 1000, 10, most=3.0, what="1000 clusters"),
     Workload("V3", "gmm", 100000, 50, 1000, 10, most=0.34, what="1000 clusters, kept ones", search=NEAR),
     Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, kept states", search=SEARCH),
@@ -126,7 +128,7 @@ def sample(workload: Workload, points: int) -> Drawn:
     options = workload.job().model
     model = MODELS.find(workload.model)(options, workload.dims)
     rng = stream(SEED, "bench")
-    if workload.model == "oca":
+    if workload.model in ("oca", "inveca"):
         return Drawn(model, objects(model, rng, options.pi), points, SEED)
     W = rng.standard_normal((workload.dims, workload.causes))
     if workload.gamma is None:
@@ -153,7 +155,8 @@ def slabs(model: Any, rng: np.random.Generator, pi: float) -> dict[str, np.ndarr
 def objects(model: Any, rng: np.random.Generator, pi: float) -> Params:
     """Causes of occlusion: each fills a share of the pixels with a colour of its own."""
     W = (rng.random(model.shape("W")) < SHARE).astype(np.float64)
-    T = LENGTH / np.sqrt(SHARE * model.D) * (0.5 + rng.random(model.shape("T")))
+    values = len(W) * model.channels
+    T = LENGTH / np.sqrt(SHARE * values) * (0.5 + rng.random(model.shape("T")))
     return {"W": np.asfortranarray(W), "T": np.asfortranarray(T), "sigma": np.array(SIGMA), "pi": np.array(pi)}
 
 

@@ -150,6 +150,8 @@ class Model(Learner):
     """Whether active causes have values, of which a posterior then has means and variances."""
     sizes: Mapping[str, int]
     """Lengths of the axes of its parameters."""
+    grid: tuple[int, int] | None = None
+    """Rows and columns of the places where causes stand, if they do: then atom h + x H is cause h at place x."""
     evidence: ClassVar[bool] = True
     """Whether F_n is a bound of the evidence, as a cut and the renewal of fields take it; else the mean log joint."""
 
@@ -199,8 +201,15 @@ class Model(Learner):
         """A parameter that begins with one number."""
         return np.full(self.shape(name), value)
 
+    def rows_for(self, name: str) -> int:
+        """How many points a parameter is made of that begins with points of the data; by default one for each cause."""
+        return self.H
+
     def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """A parameter that begins with points of the data, which come as its columns (D, H)."""
+        """A parameter that begins with points of the data, which come as columns (D, H): by default as its columns.
+
+        There are as many as ``rows_for`` says, or as there are points.
+        """
         return rows
 
     def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:

@@ -11,14 +11,15 @@ from parallel_et.parallel.sums import scale_for
 
 
 def chosen_rows(problem: Problem, ranks: Ranks, name: str, how: str) -> np.ndarray:
-    """As many points as there are causes, drawn by the seed, as columns (D, H); all ranks call this together."""
+    """As many points as the model wants, drawn by the seed, as columns (D, H); all ranks call this together."""
     points, (_, H) = problem.shard.points, problem.model.shape(name)
+    count = min(points, problem.model.rows_for(name))
     if points < H:
         raise UserError(f"model.init.{name}.rows: expected at least {H} points, one for each cause, found {points}")
     rng = stream(problem.seed, f"rows.{name}")
     if how == "k-means++":
-        return far_apart(problem, ranks, H, rng).T
-    return fetch(problem, ranks, rng.choice(points, H, replace=False)).T
+        return far_apart(problem, ranks, count, rng).T
+    return fetch(problem, ranks, rng.choice(points, count, replace=False)).T
 
 
 def fetch(problem: Problem, ranks: Ranks, numbers: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from pydantic import Field, create_model, model_validator
 from parallel_et.core.contract import Model, Scheme
 from parallel_et.core.schema import LARGEST, Section, number_or
 from parallel_et.core.states import Latents
-from parallel_et.core.terms import Rule, Summary
+from parallel_et.core.terms import Param, Rule, Summary
 from parallel_et.errors import UserError
 
 
@@ -110,7 +110,7 @@ def keys_of(model: Any) -> Any:
             numbers[name] = float, Field(param.start, ge=low, le=high, description=param.does)
         default: Any = RowsInit(rows=param.rows) if param.rows else None
         usual = f'rows = "{param.rows}"' if param.rows else "the model's own rule"
-        starts[name] = _start(param.axes) | None, Field(default, description=f"{START}; by default {usual}")
+        starts[name] = _start(param) | None, Field(default, description=f"{START}; by default {usual}")
     init: Any = create_model("Init", __base__=Init, **starts)
 
     def learn_others(given: Any) -> Any:
@@ -136,9 +136,9 @@ def keys_of(model: Any) -> Any:
     )
 
 
-def _start(axes: str) -> Any:
-    """What may stand for the start of a parameter with these axes."""
-    of_data: list[Any] = [RowsInit, MomentsInit] if axes == "DH" else []
+def _start(param: Param) -> Any:
+    """What may stand for the start of a parameter."""
+    of_data: list[Any] = [RowsInit, MomentsInit] if param.axes == "DH" else [RowsInit] if param.rows else []
     return number_or(GaussInit, UniformInit, FileInit, *of_data)
 
 

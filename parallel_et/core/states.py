@@ -152,6 +152,18 @@ def places(states: np.ndarray, atoms: int) -> np.ndarray:
     return valued(states, number, atoms).astype(np.uint16)
 
 
+def on_grid(states: np.ndarray, causes: int, grid: tuple[int, int]) -> np.ndarray:
+    """Row and column of each of the causes of states (n, g), -1 for those that are not active; (n, causes, 2) int32.
+
+    Atom h + x H is cause h at place x, counted row by row.
+    """
+    found = np.full((len(states), causes, 2), -1, np.int32)
+    state, number = np.nonzero(states >= 0)
+    place, cause = np.divmod(states[state, number], causes)
+    found[state, cause] = np.column_stack(np.divmod(place, grid[1]))
+    return found
+
+
 def valued(states: np.ndarray, values: np.ndarray, atoms: int) -> np.ndarray:
     """States (..., g) as the values (..., g) of their atoms, zero for all others, (..., atoms)."""
     table = np.zeros((*states.shape[:-1], atoms + 1))

@@ -3,7 +3,7 @@
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -27,6 +27,11 @@ class ObjectsOptions(DataOptions):
     objects: int | None = Field(None, ge=1, le=10_000, description="the first so many of them by name, by default all")
     grid: int = Field(35, ge=1, le=MOST_PIXELS, description="pixels a side of a scene, which is black")
     size: int = Field(20, ge=1, le=MOST_PIXELS, description="pixels a side that objects are scaled to")
+    places: Literal["fixed", "anywhere"] = Field(
+        "fixed",
+        description="where objects are: each at a place of its own, all in its mean colour; or in every scene at any "
+        "place, beyond an edge of the scene coming in at the other, with the colours of its pixels",
+    )
     probability: float | None = Field(
         None, gt=0, lt=1, description="probability that an object is there; by default there are two a scene"
     )
@@ -37,11 +42,29 @@ class ObjectsOptions(DataOptions):
         return [("size", f"at most data.grid = {self.grid}", self.size)] if self.size > self.grid else []
 
 
+class Scenes(NamedTuple):
+    """Scenes of objects that stand anywhere.
+
+    Attributes
+    ----------
+    points : (n, D)
+    order : (n, b) the place of each object in its scene, the farthest has 1; 0 for those that are not there
+    corners : (n, b, 2) row and column of the upper left corner of each object
+    visible : (n, b) share of each object's pixels that is seen
+    """
+
+    points: np.ndarray
+    order: np.ndarray
+    corners: np.ndarray
+    visible: np.ndarray
+
+
 class Objects(Generated):
     """Scenes, drawn in groups of points that depend on the seed and the pictures alone.
 
     An object is where its picture is at least half opaque, all in its mean colour, weighted by the intensity of its
-    pixels; its place is drawn once, by the seed. The order of those in a scene is drawn for each.
+    pixels; its place is drawn once, by the seed. The order of those in a scene is drawn for each. Objects anywhere have
+    the colours of their pixels, and also their places are drawn for each scene.
     """
 
     Options = ObjectsOptions
@@ -53,10 +76,12 @@ class Objects(Generated):
         self.shape = (options.grid, options.grid, 3)
         self.files = files_in(Path(options.folder), options.objects)
         self.probability = options.probability or min(0.5, 2 / len(self.files))
+        self.anywhere = options.places == "anywhere"
         self.holds = 8 * (len(self.files) * self.dims + 4 * GROUP * self.dims)
 
     def state(self) -> str:
-        return sha256(b"".join(part.tobytes() for part in self.parts)).hexdigest()
+        parts = self.sprites if self.anywhere else self.parts
+        return sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
     @cached_property
     def parts(self) -> tuple[np.ndarray, np.ndarray]:
@@ -65,15 +90,45 @@ class Objects(Generated):
         masks, colours = np.zeros((len(self.files), o.grid, o.grid), bool), np.empty((len(self.files), 3))
         for mask, colour, file in zip(masks, colours, self.files, strict=True):
             top, left = rng.integers(o.grid - o.size + 1, size=2)
-            mask[top : top + o.size, left : left + o.size], colour[:] = read_object(file, o.size)
+            here, pixels = read_object(file, o.size)
+            mask[top : top + o.size, left : left + o.size], colour[:] = here, mean_colour(file, here, pixels)
         return masks.reshape(len(masks), -1), colours
 
+    @cached_property
+    def sprites(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each object is opaque, (b, size^2) bool, and the colours of its pixels, (b, size^2, 3)."""
+        read = [read_object(file, self.options.size) for file in self.files]
+        for file, (mask, pixels) in zip(self.files, read, strict=True):
+            mean_colour(file, mask, pixels)  # refuses what cannot be seen
+        masks = np.array([mask.ravel() for mask, _ in read])
+        return masks, np.array([pixels.reshape(-1, 3) for _, pixels in read]) * masks[..., None]
+
     def truth(self) -> dict[str, np.ndarray]:
-        masks, colours = self.parts
+        masks, colours = self.sprites if self.anywhere else self.parts
         others = {"sigma": np.array(self.options.sigma), "pi": np.full(len(masks), self.probability)}
-        return {"W": masks.T.astype(np.float64), "T": colours.T.copy(), **others}
+        return {"W": masks.T.astype(np.float64), "T": colours.reshape(len(masks), -1).T.copy(), **others}
+
+    def scenes(self, index: int) -> Scenes:
+        """One group of scenes of objects that stand anywhere, without noise."""
+        (masks, colours), o = self.sprites, self.options
+        rng = stream(self.seed, "data", index)
+        s = rng.random((GROUP, len(masks))) < self.probability
+        near, corners = np.where(s, 1 - rng.random(s.shape), 0.0), rng.integers(o.grid, size=(*s.shape, 2))
+        order = np.where(s, (near[:, :, None] >= near[:, None]).sum(2) - (~s).sum(1)[:, None], 0)
+        points, owner = np.zeros((GROUP, o.grid**2, 3)), np.full((GROUP, o.grid**2), -1)
+        step = np.arange(o.size)
+        for n, h in zip(*np.nonzero(s), strict=True):
+            rows, columns = (corners[n, h, :, None] + step) % o.grid
+            pixels = (rows[:, None] * o.grid + columns).ravel()[masks[h]]
+            front = near[n, h] > np.append(near[n], 0.0)[owner[n, pixels]]
+            points[n, pixels[front]], owner[n, pixels[front]] = colours[h, masks[h]][front], h
+        visible = np.array([np.bincount(row + 1, minlength=len(masks) + 1)[1:] for row in owner]) / masks.sum(1)
+        return Scenes(points.reshape(GROUP, -1), order, corners, visible)
 
     def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        if self.anywhere:
+            scenes, rng = self.scenes(index), stream(self.seed, "noise", index)
+            return scenes.points + self.options.sigma * rng.standard_normal(scenes.points.shape), scenes.order
         masks, colours = self.parts
         rng = stream(self.seed, "data", index)
         s = rng.random((GROUP, len(masks))) < self.probability
@@ -91,18 +146,22 @@ def files_in(folder: Path, count: int | None) -> list[Path]:
 
 
 def read_object(path: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where a picture, scaled to so many pixels a side, is opaque, (size, size) bool, and its mean colour, (3,)."""
+    """Where a picture, scaled to so many pixels a side, is opaque, (size, size) bool, and its colours."""
     try:
         with Image.open(path, formats=["PNG"]) as image:
             picture = image.convert("RGBA").resize((size, size), Image.Resampling.BOX)
     except (OSError, SyntaxError, ValueError) as error:
         raise UserError(f"{path}: expected a PNG file, found {str(error) or 'something else'}") from None
     values = np.asarray(picture, np.float64) / 255
-    colour, mask = values[:, :, :3], values[:, :, 3] >= 0.5
-    weight = mask * colour.mean(2)
+    return values[:, :, 3] >= 0.5, values[:, :, :3]
+
+
+def mean_colour(path: Path, mask: np.ndarray, colours: np.ndarray) -> np.ndarray:
+    """The mean colour of a picture where it is opaque, by the intensity of its pixels, (3,)."""
+    weight = mask * colours.mean(2)
     if not weight.sum() > 0:
         raise UserError(f"{path}: expected an object that is neither transparent nor black all over, found none")
-    return mask, np.tensordot(weight, colour, 2) / weight.sum()
+    return np.tensordot(weight, colours, 2) / weight.sum()
 
 
 SOURCE = Objects

@@ -11,6 +11,8 @@ import numpy as np
 
 from parallel_et.control.listening import STOPPED
 from parallel_et.errors import UserError
+from parallel_et.papers.anywhere import in_words as places_in_words
+from parallel_et.papers.anywhere import run_anywhere
 from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
 from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.occlusion import explain_scenes, run_sets
@@ -21,7 +23,7 @@ from parallel_et.papers.schemes import run_schemes
 from parallel_et.papers.selections import by_clusters, by_selections
 from parallel_et.papers.strengths import by_candidates
 from parallel_et.papers.strokes import beside_linear
-from parallel_et.papers.table import Row, beside, judge
+from parallel_et.papers.table import Row, beside, judge, title_of
 from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.report.contents import write_report
@@ -91,6 +93,24 @@ def by_schemes(
         )
         for name, one in (found or {}).items()
     ]
+
+
+def anywhere(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range) -> list[Row]:
+    """Train on scenes of objects that stand anywhere, and look for these; a row a variant, none if stopped."""
+    rows = []
+    for name, settings in experiment["variants"].items():
+        found = run_anywhere(ranks, options, settings, place.with_name(f"{place.name}-{name}"), seeds)
+        if found is None:
+            return []
+        all_found = all(one.found == one.objects for one in found)
+        right = all(one.share(one.best) >= experiment["places"] for one in found)
+        published = experiment["published"]["text"]
+        seconds = float(np.mean([one.training for one in found]))
+        verdict = "met" if all_found and right else "worse"
+        rows.append(
+            Row(f"{title_of(experiment)}: {name}", published, places_in_words(found), verdict, len(found), seconds)
+        )
+    return rows
 
 
 def planted(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range) -> list[Row]:
@@ -211,6 +231,7 @@ KINDS = {
     "represented": represented,
     "likelihood": likelihood,
     "best": best_of_sets,
+    "anywhere": anywhere,
     "inference": beyond_gamma,
     "schemes": by_schemes,
     "selections": by_selections,

@@ -20,7 +20,7 @@ DATA = {
     "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
     "phonemes": "six phonemes of a male voice of espeak-ng; the paper's are recorded, with [t] in place of [s]: the "
     "burst of espeak-ng's [t] is almost that of its [k]",
-    "icons": "20 icons of Debian's tango-icon-theme, scaled to 20 x 20 pixels; the paper has objects of COIL-100",
+    "icons": "icons of Debian's tango-icon-theme, scaled to the size of the objects; the papers have those of COIL-100",
 }
 """What stands in for the data of papers, of which users may have better."""
 FILTERED: dict[str, Any] = {"clamp": 2.0, "dog": (1.0, 3.0)}

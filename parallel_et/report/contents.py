@@ -104,7 +104,7 @@ def facts(study: Study) -> dict[str, object]:
         found["a better optimum is likely"] = about["doubts"]
     if "W" in study.result.truth:
         found["causes behind the data"] = recovery(
-            study.model, study.scheme, study.params, causes_of(study.result.truth)
+            study.model, study.scheme, study.params, causes_of(study.result.truth, study.model.D)
         )
     return found
 

@@ -1,6 +1,7 @@
 """Sheets of fields and points: the fields, their course, examples explained by them, and data drawn from the model."""
 
 from collections.abc import Sequence
+from math import isqrt
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -63,8 +64,8 @@ def course(study: Study) -> Figure:
     """Some fields, from the first to the last of their order, a row each: the snapshots, and where they are now."""
     snapshots = study.result.snapshots
     fields, look = [*snapshots["W"], study.params["W"]], look_of(study)
-    if len(study.params["W"]) < study.model.D:  # masks
-        look = Look.of(study.shape[:-1], study.signed)
+    if len(study.params["W"]) < study.model.D:
+        look = Look.of(shape_of_masks(study), study.signed)
     iterations = [*map(int, snapshots["iteration"]), study.iterations]
     if iterations[-1] == iterations[-2]:
         fields, iterations = fields[:-1], iterations[:-1]
@@ -81,14 +82,21 @@ def course(study: Study) -> Figure:
 def parts(study: Study) -> Figure:
     """Masks and features in the order of the fields, side by side."""
     order, W, T = study.order[:MOST_FIELDS], study.params["W"], study.params["T"]
-    masks, size = Look.of(study.shape[:-1], study.signed), study.shape[:-1]
-    cells = []
+    size = shape_of_masks(study)
+    masks, cells = Look.of(size, study.signed), []
+    look = look_of(study) if study.model.grid is None else Look.of((*size, len(T) // len(W)), study.signed)
     for place, h in enumerate(order):
         row, column = divmod(place, WIDEST // 2)
-        flat = np.broadcast_to(T[:, h], (*size, len(T)))
+        flat = T[:, h] if study.model.grid else np.broadcast_to(T[:, h], (*size, len(T)))
         cells.append(Cell(row, 2 * column, W[:, h], f"{h}: mask", masks))
         cells.append(Cell(row, 2 * column + 1, flat.reshape(-1), "feature"))
-    return draw_sheet(cells, look_of(study))
+    return draw_sheet(cells, look)
+
+
+def shape_of_masks(study: Study) -> tuple[int, ...]:
+    """That of an image, or of an object that stands anywhere in one, which is square."""
+    side = isqrt(len(study.params["W"]))
+    return study.shape[:-1] if study.model.grid is None else (side, side)
 
 
 def examples(study: Study, sample: Sample) -> Figure:
@@ -109,15 +117,16 @@ def examples(study: Study, sample: Sample) -> Figure:
         cells += [Cell(row, column, values, label) for column, (label, values) in enumerate(four.items())]
         left = np.sqrt(((y - mean) ** 2).mean())
         names.append(f"point {rows[row]}\nF {found['evidence'][row]:.5g}\nresidual {left:.3g}")
-        causes = study.model.latents.owners[np.flatnonzero(found["map"][row])]
-        first = np.linalg.norm(study.fields[:, causes], axis=0) if order is None else order[row, causes].astype(int)
-        causes = causes[np.argsort(-first, kind="stable")]
+        atoms = np.flatnonzero(found["map"][row]).astype(np.int32)
+        causes = study.model.latents.owners[atoms]
+        fields = study.model.mean(study.params, atoms[:, None]).T if study.model.grid else study.fields[:, causes]
+        first = np.linalg.norm(fields, axis=0) if order is None else order[row, atoms].astype(int)
         more = f" (+{len(causes) - CAUSES})" if len(causes) > CAUSES else ""
         active = found.get("active", found["means"])[row]  # else causes have values
         probable = np.bincount(study.model.latents.owners, active, study.model.H)
-        for column, h in enumerate(causes[:CAUSES]):
-            last = more if column == CAUSES - 1 else ""
-            cells.append(Cell(row, 4 + column, study.fields[:, h], f"{h}: {probable[h]:.2f}{last}"))
+        for column, k in enumerate(np.argsort(-first, kind="stable")[:CAUSES]):
+            h, last = causes[k], more if column == CAUSES - 1 else ""
+            cells.append(Cell(row, 4 + column, fields[:, k], f"{h}: {probable[h]:.2f}{last}"))
     return draw_sheet(cells, look_of(study), names=names)
 
 

@@ -78,8 +78,9 @@ def check_result(result: "Result", where: str) -> None:
             raise UserError(f"{where}: /snapshots/iteration: expected rising numbers, found others")
     truth = {name: Limits(values.shape) for name, values in result.truth.items()}
     if "T" in truth:  # masks and features
-        rows = len(np.atleast_1d(result.truth["T"]))
-        truth |= {"W": Limits((D // max(1, rows), None)), "T": Limits((rows, *result.truth["W"].shape[1:]))}
+        rows, pixels = (max(1, len(np.atleast_1d(result.truth.get(name, 0)))) for name in ("T", "W"))
+        pixels = pixels if pixels <= rows <= D else D // rows  # features of each pixel of an object, or of all of them
+        truth |= {"W": Limits((pixels, None)), "T": Limits((rows, *result.truth["W"].shape[1:]))}
     elif "W" in truth:
         truth["W"] = Limits((D, None))
     check_arrays(result.truth, truth, f"{where}: /truth")

@@ -11,7 +11,7 @@ from parallel_et.core.contract import Block, Model, Params, Scheme
 from parallel_et.core.expectation import at_rest
 from parallel_et.core.holdout import posterior_of
 from parallel_et.core.posterior import Posterior, Sparse
-from parallel_et.core.states import Latents, binary, places
+from parallel_et.core.states import Latents, binary, on_grid, places
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import LANES, pad_rows
 from parallel_et.schemes.exact import Exact, ExactOptions
@@ -62,6 +62,7 @@ class Inference:
         ``variances`` are those of s. ``map`` has a column of zeros and ones for each cause; ``map_gamma`` is the gamma
         by which it was found: where the MAP state has as many causes, and gamma < H, a larger one was out of reach.
         Where their order counts, ``map_order`` has the place of each active cause, from 1 on; 0 for others.
+        Where causes stand at places of an image, ``map_places`` has row and column of each active cause; -1 for others.
         """
         atoms, D = self.model.latents.atoms, self.model.D
         every: dict[str, tuple[str, tuple[int, ...], str]] = {
@@ -72,6 +73,7 @@ class Inference:
             "map": ("map", (points, atoms), "u1"),
             "map_gamma": ("map", (points,), "i4"),
             **({"map_order": ("map", (points, atoms), "u2")} if self.model.latents.ordered else {}),
+            **({"map_places": ("map", (points, self.model.H, 2), "i4")} if self.model.grid else {}),
             "reconstruction": ("reconstruction", (points, D), "f8"),
             "quality": ("quality", (points,), "f8"),
         }
@@ -95,6 +97,8 @@ class Inference:
                     found["map_gamma"][some] = scheme.most
                     if self.model.latents.ordered:
                         found["map_order"][some] = places(states, self.model.latents.atoms)
+                    if self.model.grid:
+                        found["map_places"][some] = on_grid(states, self.model.H, self.model.grid)
             if "map" not in self.what:
                 break
             rows = np.flatnonzero(found["map"].sum(1) == found["map_gamma"])

@@ -1,6 +1,7 @@
 """How well a run has recovered the causes behind its data, where these are known (ET App. E)."""
 
 from dataclasses import dataclass
+from math import isqrt
 
 import numpy as np
 
@@ -21,11 +22,13 @@ class Recovery:
     unit : (b,) the field that represents each cause
     found : (b,) bool, whether it does so alone and closely
     mae : (b,) mean absolute error between each cause and its field
+    atom : (b,) the atom of the field: where causes stand at places, also where it is found
     """
 
     unit: np.ndarray
     found: np.ndarray
     mae: np.ndarray
+    atom: np.ndarray
 
     @property
     def complete(self) -> bool:
@@ -39,22 +42,38 @@ class Recovery:
         return f"{how} {count} causes found{error}"
 
 
-def causes_of(truth: Params) -> np.ndarray:
-    """The causes behind the data, each alone, as points; (D, b)."""
+def causes_of(truth: Params, dims: int) -> np.ndarray:
+    """The causes behind the data of so many dimensions, each alone, as points; (D, b).
+
+    Objects that stand anywhere, with a feature for each of their pixels, are at the upper left of a square image.
+    """
     if "T" not in truth:
         return truth["W"]
-    return (truth["W"][:, None] * truth["T"]).reshape(-1, truth["W"].shape[1])
+    W, T = truth["W"], truth["T"]
+    if len(T) < len(W):
+        return (W[:, None] * T).reshape(-1, W.shape[1])
+    size, channels = isqrt(len(W)), len(T) // len(W)
+    side = isqrt(dims // channels)
+    images = np.zeros((side, side, channels, W.shape[1]))
+    images[:size, :size] = W.reshape(size, size, 1, -1) * T.reshape(size, size, channels, -1)
+    return images.reshape(dims, -1)
 
 
 def recovery(model: Model, scheme: Scheme, params: Params, causes: np.ndarray) -> Recovery:
     """Show each cause (D, b) alone and without noise: the unit most probable to be active alone represents it.
 
-    An atom stands for the cause that it is of.
+    An atom stands for the cause that it is of. Where causes stand at places, it is looked at where it is found, and the
+    error is that of the values that are not zero.
     """
     step, block = at_rest(model, scheme, params), Block(pad_rows(causes.T), model.D, 0)
     logs = np.where(scheme.alone(step, block), model.log_singles(step.ready, block), -np.inf)
-    unit = model.latents.owners[logs.argmax(1)]
-    mae = np.abs(model.pictures(params)[:, unit] - causes).mean(0)
+    atom = logs.argmax(1)
+    unit = model.latents.owners[atom]
+    if model.grid is None:
+        mae = np.abs(model.pictures(params)[:, unit] - causes).mean(0)
+    else:
+        there = model.mean(params, atom[:, None].astype(np.int32)).T
+        mae = np.abs(there - causes).sum(0) / np.maximum(1, (causes != 0).sum(0))
     closeness = CLOSE * np.abs(causes).max() / 10
     own = np.bincount(unit, minlength=model.H)[unit] == 1
-    return Recovery(unit, own & (mae < closeness), mae)
+    return Recovery(unit, own & (mae < closeness), mae, atom)

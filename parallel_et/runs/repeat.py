@@ -206,7 +206,7 @@ def trial(job: Job, seed: int, ranks: Ranks) -> Trial:
 
     causes, found, mae = 0, 0, float("nan")
     if "W" in training.truth:
-        outcome = recovery(problem.model, problem.scheme, at.params, causes_of(training.truth))
+        outcome = recovery(problem.model, problem.scheme, at.params, causes_of(training.truth, problem.model.D))
         causes, found, mae = len(outcome.found), int(outcome.found.sum()), float(outcome.mae.mean())
     return Trial(
         seed=seed,

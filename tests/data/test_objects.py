@@ -86,3 +86,22 @@ def test_what_is_no_folder_of_objects_is_refused_in_one_line(folder):
     data = {"source": "objects", "points": 10, "folder": ".", "size": 50}
     with pytest.raises(UserError, match=r"data.size: expected at most data.grid = 35, found 50"):
         check_job({"model": {"name": "oca", "causes": 2}, "data": data, "inference": {"scheme": "exact"}})
+
+
+def test_objects_anywhere_are_where_the_truth_says(folder):
+    data = source(folder, places="anywhere")
+    scenes, truth = data.scenes(0), data.truth()
+    points, order = data.group(0)
+    assert (points == scenes.points).all()
+    assert ((order > 0) == (scenes.order > 0)).all()
+    T, W = truth["T"].T.reshape(3, 4, 4, 3), truth["W"].T.reshape(3, 4, 4)
+    assert (scenes.visible[order == 0] == 0).all()
+    for n in range(60):
+        image, owner = np.zeros((7, 7, 3)), np.full((7, 7), -1)
+        for h in sorted(np.flatnonzero(order[n]), key=lambda h: order[n, h]):
+            for i, j in np.argwhere(W[h]):
+                at = (scenes.corners[n, h, 0] + i) % 7, (scenes.corners[n, h, 1] + j) % 7
+                image[at], owner[at] = T[h, i, j], h
+        assert (image.ravel() == points[n]).all()
+        assert scenes.visible[n].tolist() == [(owner == h).sum() / 12 for h in range(3)]
+    assert len(np.unique(scenes.corners)) == 7

@@ -28,6 +28,8 @@ TRIED = {
 
 DRAWN = {"sample"}
 """Schemes whose posteriors are drawn: their free energy goes up and down by chance."""
+KEYS = {"inveca": {"rows": 1, "size": 1}}
+"""Keys without which a model is not of these points."""
 FEWER = {"mca3", "rmca"}
 """Models that learn fields of fewer states than they consider, as their paper does, which is no EM."""
 
@@ -37,7 +39,7 @@ def models():
     for name in sorted(set(MODELS.names()) - set(MODELS.aliases) - FEWER):
         if not MODELS.find(name).can("log_joint"):  # which can only be sampled
             continue
-        yield {"name": name}
+        yield {"name": name, **KEYS.get(name, {})}
         for key, field in MODELS.find(name).Options.model_fields.items():
             if get_origin(field.annotation) is Literal:
                 for value in get_args(field.annotation):
@@ -47,7 +49,7 @@ def models():
 
 
 def label(model):
-    return " ".join(Path(value).stem for value in model.values())
+    return " ".join(Path(value).stem for value in model.values() if isinstance(value, str))
 
 
 def job(model, inference):
@@ -77,8 +79,11 @@ def test_every_scheme_is_tried():
 @pytest.mark.parametrize("model", list(models()), ids=label)
 def test_the_free_energy_never_falls(model, scheme):
     Y, checked = data(tuple(model.items())), check_job(job(model, {"scheme": "exact"}))
-    learned = {**model, "learn": list(checked.Model(checked.model, D).params)}
+    whole = checked.Model(checked.model, D)
+    learned = {**model, "learn": list(whole.params)}
     for keys in TRIED[scheme]:
+        if whole.grid and scheme == "et":
+            pytest.skip("candidates are places of a cause, of which not all fit")
         inference = {"scheme": scheme, **({"gamma": 3} if scheme in ("tv", "hard") else {}), **keys}
         energy = fit(job(learned, inference), Y).history["free_energy"]
         assert (np.diff(energy) >= -1e-9 * np.abs(energy[:-1])).all(), (keys, energy)

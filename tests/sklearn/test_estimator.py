@@ -16,6 +16,7 @@ from parallel_et.models import MODELS
 from parallel_et.sklearn import MultipleCauses
 
 OPTIONS = {
+    "inveca": {"options": {"channels": 1, "rows": 1, "size": 1}},
     "noisyor": {"binarize": 0.0},
     "oca": {"options": {"channels": 1}},
     "rmca": {"options": {"total": 3.0}},
