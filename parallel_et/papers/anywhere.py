@@ -10,14 +10,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from parallel_et.control.listening import STOPPED
-from parallel_et.core.contract import Block
 from parallel_et.core.expectation import at_rest
 from parallel_et.core.states import on_grid
 from parallel_et.data.base import GROUP, Source
 from parallel_et.data.objects import Objects, Scenes
 from parallel_et.errors import UserError
 from parallel_et.io.whole import write_whole
-from parallel_et.kernels.rows import pad_rows
 from parallel_et.papers.variants import without_picture
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.report.picture import png
@@ -90,7 +88,7 @@ def places_of(run: StoredRun, source: Source) -> Places:
     chosen, best, seconds = [], [], 0.0
     for first in range(0, N, BLOCK):
         Y = source.read(first, min(first + BLOCK, N))
-        block, begun = Block(pad_rows(Y[:, : model.D]), model.D, first), process_time()
+        block, begun = inference.rows_as_block(Y, first), process_time()
         candidates = model.select(step.ready, model.observe(step.ready, block, False), run.scheme.candidates)
         seconds += process_time() - begun
         chosen.append(on_grid(candidates, model.H, model.grid))

@@ -118,6 +118,10 @@ class Inference:
         given = model.over_listed(ready, seen, np.zeros(len(Y)), states[:, None], Sparse.of(np.ones((len(Y), 1))))
         return model.reconstruct(ready, self.params, given)
 
+    def rows_as_block(self, Y: np.ndarray, first: int) -> Block:
+        """Rows (n, D or wider) as models take them."""
+        return Block(pad_rows(Y[:, : self.model.D]), self.model.D, first)
+
     def full(self, found: dict[str, np.ndarray]) -> int:
         """How many MAP states of a block have as many causes as could be considered, though there are more."""
         if "map" not in found:

@@ -23,7 +23,11 @@ gamma = 2
 NAMES = " or ".join(MODELS.names())
 PROC = "/proc, where nothing can be made"
 USAGE = [
-    ("bench", "W9", "expected W1, W2, W3, W4, S4, L1, F2, M2, M3, M4, P2, O2, I2, V2, V3, T2, T3, found W9"),
+    (
+        "bench",
+        "W9",
+        "expected W1, W2, W3, W4, K2, S4, X2, L1, F2, G2, M2, M3, M4, P2, O2, I2, V2, V3, T2, T3, found W9",
+    ),
     ("bench", "--seconds -1", "--seconds: expected a number above 0, found -1.0"),
     ("compare", "runs/demo --starts 0", "--starts: expected a positive number, found 0"),
     ("generate", "runs/linca --points 0", "--points: expected a positive number, found 0"),
