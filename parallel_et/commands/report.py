@@ -1,6 +1,7 @@
 """``python -m parallel_et.report DIR``: what a run has learned, or two side by side, in one page."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     args = ranks.from_root(lambda: arguments(argv))
     ranks.limit_threads()
     runs = [trusted_run(argparse.Namespace(**{**vars(args), "run": run})) for run in args.run]
-    (directory, files), last = runs[0], runs[-1][0].path.resolve().name
+    (directory, files), last = runs[0], Path(os.path.abspath(runs[-1][0].path)).name
     folder = Path(args.output or directory.path / ("report" if len(runs) == 1 else f"report-{last}"))
 
     def write(root: Ranks) -> None:

@@ -88,6 +88,11 @@ class InvECA(Model):
     grid: tuple[int, int]
     prior: Ordered
     noise: Gauss
+    first_job = {
+        "model": {"size": 5},
+        "data": {"overlap": "nearest", "colours": "hues"},
+        "anneal": {"iterations": 50, "temperature": 1.0},
+    }
     params = {
         "W": Param("PH", "masks: how probably each pixel of an object is opaque", low=EDGE, high=1 - EDGE),
         "T": Param("FH", "features: the values of each pixel of an object", rows="random"),

@@ -168,8 +168,8 @@ TABLE = [
     (
         "train",
         "job.toml --set data.source=bar",
-        'job.toml: data.source: expected "bars", "clusters", "mixed", "model", "objects", "planted", "file.npy" or '
-        '"file.h5:/dataset", found "bar", did you mean bars?',
+        'job.toml: data.source: expected "bars", "clusters", "mixed", "model", "objects", "planted", "strokes", '
+        '"file.npy" or "file.h5:/dataset", found "bar", did you mean bars?',
     ),
     *(
         (command, args, "d.h5: expected a dataset of it, as in d.h5:/W, found none named; it has /W, /rows")

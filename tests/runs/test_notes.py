@@ -15,7 +15,7 @@ from parallel_et.runs.training import begin
 
 JOBS = Path(__file__).parents[2] / "jobs"
 SHIPPED = sorted(str(path.relative_to(JOBS)) for path in JOBS.rglob("*.toml") if path.name != "table.toml")
-OTHER = ("phonemes", "objects", "grass", "sound", "patches")
+OTHER = ("denoise", "phonemes", "objects", "grass", "sound", "patches")
 """Jobs whose data take long to make or other files; the last three have sigma 0.71 to 0.75 times the spread."""
 Y = np.random.default_rng(1).normal(size=(400, 6))
 Y = (Y - Y.mean(0)) / Y.std(0)

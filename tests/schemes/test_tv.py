@@ -8,7 +8,7 @@ from problems import job_table, problem_of, random_data, random_params
 from scipy.special import logsumexp
 
 from parallel_et import fit
-from parallel_et.core.contract import Block, EStep, Knobs
+from parallel_et.core.contract import Block, EStep, Knobs, Model
 from parallel_et.core.em import iterate
 from parallel_et.core.expectation import at_rest
 from parallel_et.core.random import Random
@@ -163,6 +163,8 @@ class Anything:
     def select(self, ready, seen, count):
         order = np.argsort(seen.rows[:, : self.latents.atoms], 1)[:, :count]
         return np.sort(order, 1).astype(np.int32)
+
+    over_listed = Model.over_listed
 
     def mean(self, params, states):
         return np.random.default_rng(3).normal(size=(len(states), 4))
