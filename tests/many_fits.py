@@ -176,6 +176,8 @@ MANY = (
     "moments for a start",
     "fields that begin anew",
     "occlusion",
+    "objects anywhere",
+    "held out, kept",
     "full clusters",
     "a scheme that learns",
     "tv, without memory",
@@ -183,7 +185,7 @@ MANY = (
     "kept in batches",
     "rmca, a point at a time",
 )
-"""Jobs that seven ranks do: one for each way in which ranks work together. Up to four ranks do all."""
+"""Jobs that seven ranks do, and several threads of ranks: one for each way of working together."""
 
 
 def fits(threads, comm=None, names=tuple(JOBS)):
