@@ -436,6 +436,8 @@ class Scheme(Learner, ABC):
     most: int
     candidates: int
     words: str
+    draws: ClassVar[bool] = False
+    """Whether posteriors are drawn, by random numbers that depend on the number of a point."""
     rounds: int = 1
     """How often it is to look at points that it has not kept anything of."""
     selection: Selection = Selection()

@@ -82,7 +82,10 @@ class Trained(Result):
         return np.concatenate([rows for _, rows, _ in pieces]), np.concatenate([states for *_, states in pieces])
 
     def _inferred(self, Y: Any, what: str, comm: Any) -> np.ndarray:
-        """One of the tables that the command infer makes of points."""
+        """One of the tables that the command infer makes of points; what it says of one depends on that point alone.
+
+        So where posteriors are drawn, each point is the first.
+        """
         ranks = Ranks.alone() if comm is None else Ranks(comm)
         with ranks.together():
             source = self._seen(Y)
@@ -97,7 +100,10 @@ class Trained(Result):
                 first, last = shard.first + part.start, shard.first + part.stop
                 rows = source.read(first, last)
                 largest_of(rows[:, : source.dims], first, source.name)
-                found[first:last] = inference.block(rows, first)[what]
+                if scheme.draws:
+                    found[first:last] = [inference.block(row[None])[what][0] for row in rows]
+                else:
+                    found[first:last] = inference.block(rows, first)[what]
         ranks.complete(found, shard.first, shard.last)
         return found
 

@@ -60,6 +60,7 @@ class SelectAndSample(Scheme):
 
     Options: ClassVar[type[SelectingOptions]] = SampleOptions
     needs = ("sample",)
+    draws = True
 
     def __init__(self, options: Any, latents: Latents) -> None:
         self.sampled = options.candidates or latents.atoms
