@@ -215,23 +215,22 @@ class Ranks:
     def load_kernels(self) -> None:
         """Load the kernels of all modules that are imported by now; all ranks call this together.
 
-        The root does so first, then one rank a node, then the rest: each finds what others compiled. Where all are
-        compiled already, all ranks load them at the same time.
+        Where some have to be compiled, the ranks of a node share them, those of the root's node first: each then finds
+        what others compiled. Else all ranks load them at the same time.
         """
         from parallel_et.kernels import cache  # takes its time to load
 
         for note in cache.notes() if self.is_root else ():
             print(f"note: {note}", file=sys.stderr, flush=True)
-        if self.size == 1 or self.comm.allreduce(not cache.missing(), MPI.LAND):
-            cache.load_declared()
-            return
-        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        turn = 0 if self.is_root else 1 if node.rank == 0 else 2
-        node.Free()
-        for now in range(3):
-            if now == turn:
-                cache.load_declared()
-            self.meet_idly()
+        if self.size > 1 and self.comm.allreduce(cache.missing(), MPI.LOR):
+            node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
+            with_root = node.allreduce(self.is_root, MPI.LOR)
+            for turn in (True, False):
+                if with_root == turn:
+                    cache.load_declared(node.rank, node.size)
+                self.meet_idly()
+            node.Free()
+        cache.load_declared()
 
     def sum_on_node(self, *values: int) -> list[int]:
         """The sum of each of the values over the ranks that share this one's node."""

@@ -1,6 +1,8 @@
 """The experiments of a paper beside its figures."""
 
 import os
+import re
+import shutil
 import signal
 import time
 import tomllib
@@ -107,7 +109,11 @@ def test_data_of_a_user_and_those_that_ship_are_not_mixed_up(tmp_path, monkeypat
     assert "mine/grass.npy" not in shipped
 
 
-def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path):
+def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path, monkeypatch):
+    shutil.copytree(JOBS / "et-2010", tmp_path / "jobs/et-2010")
+    job = tmp_path / "jobs/et-2010/linca-sound.toml"
+    job.write_text(re.sub("(?m)^iterations = 400", "iterations = 10", job.read_text()))
+    monkeypatch.setattr(reproduce, "JOBS", tmp_path / "jobs")
     rng = np.random.default_rng(1)
     (tmp_path / "mine/sound").mkdir(parents=True)
     (tmp_path / "data").mkdir()
@@ -120,8 +126,9 @@ def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path):
     assert 400 < FileRows(sources["sound"]).points <= 501  # without what is silent at the ends
     argv = ["et-2010", "--only", "linca-sound", "--data", str(tmp_path / "mine"), "--output", str(tmp_path / "here")]
     assert main(ranks, argv) == 0
-    job = tomllib.loads((tmp_path / "here/linca-sound/job.toml").read_text())
-    assert job["data"]["points"] == FileRows(sources["sound"]).points
+    done = tomllib.loads((tmp_path / "here/linca-sound/job.toml").read_text())
+    assert done["data"]["points"] == FileRows(sources["sound"]).points
+    assert done["anneal"]["iterations"] == 10
 
 
 def test_a_signal_between_two_experiments_is_heard(tmp_path, monkeypatch, capsys):

@@ -1,4 +1,4 @@
-"""Every kernel is compiled once on a machine: by one rank, for the first run or ahead of it, and never again."""
+"""Every kernel is compiled once on a machine: by one rank of it, for the first run or ahead, and never again."""
 
 import os
 import re
@@ -106,7 +106,7 @@ needs_plain_user = pytest.mark.skipif(
 
 
 @needs_plain_user
-def test_kernels_are_compiled_by_one_rank_only_and_never_again_also_if_nothing_can_be_written(installed, tmp_path):
+def test_each_kernel_is_compiled_by_one_rank_and_never_again_also_if_nothing_can_be_written(installed, tmp_path):
     place, first = installed
     saved = re.findall(r"\[cache\] data saved to '(.*)'", first.stdout)
     assert len(saved) == len(set(saved)) == declared(OWN)
