@@ -1,5 +1,7 @@
 """The linear system of the M-step, as matrix products."""
 
+from typing import TypeAlias
+
 import numpy as np
 from scipy.linalg import LinAlgError, eigh
 from scipy.linalg.lapack import dpotrf, dtrtri
@@ -11,8 +13,8 @@ SMALL = 64
 """Triangles up to this size are inverted."""
 RIDGE, STEPS = 1e-9, 4
 """What is added to the diagonal of singular systems that are large, as a share of the points, and steps to undo it."""
-NARROW = 64
-"""The pieces in which a work is dealt out have widths that are multiples of this."""
+PIECES, NARROW = 12, 64
+"""In about how many pieces a work is dealt out, of widths that are multiples of this: products of less are slow."""
 
 
 def solve_fields(
@@ -64,18 +66,19 @@ def solve_positive(A: np.ndarray, B: np.ndarray, least: float, deal: Deal | None
     L, info = dpotrf(A.T, lower=1, clean=0)
     if info or np.min(np.diag(L)) ** 2 <= least:
         raise LinAlgError("the matrix is singular")
+    inverse = inverses(L)
     if deal is None:
         X = B.copy()
-        forward(L, X)
-        backward(L, X)
+        forward(L, inverse, X)
+        backward(L, inverse, X)
         return X
-    (n, m), parts = B.shape, pieces_of(B.shape[1], 6)
+    (n, m), parts = B.shape, pieces_of(B.shape[1])
 
     def solve(piece: int, room: np.ndarray) -> None:
         X = room.reshape(n, -1)
         X[:] = B[:, parts[piece]]
-        forward(L, X)
-        backward(L, X)
+        forward(L, inverse, X)
+        backward(L, inverse, X)
 
     found = deal([n * (part.stop - part.start) for part in parts], solve)
     X = np.empty((n, m))
@@ -84,16 +87,16 @@ def solve_positive(A: np.ndarray, B: np.ndarray, least: float, deal: Deal | None
     return X
 
 
-def pieces_of(size: int, count: int) -> list[slice]:
-    """About so many pieces of a size, all but the last a multiple of ``NARROW``: the more, the slower are products."""
-    width = NARROW * max(1, round(size / (count * NARROW)))
+def pieces_of(size: int) -> list[slice]:
+    """About ``PIECES`` pieces of a size, all but the last a multiple of ``NARROW``."""
+    width = NARROW * max(1, round(size / (PIECES * NARROW)))
     return [slice(start, min(start + width, size)) for start in range(0, size, width)]
 
 
 def dealt_gram(WT: np.ndarray, deal: Deal) -> np.ndarray:
     """W^T W (H, H) of fields as rows (H, width): rows below the diagonal, shared out in pieces."""
     H = len(WT)
-    parts = pieces_of(H, 12)
+    parts = pieces_of(H)
 
     def multiply(piece: int, room: np.ndarray) -> None:
         rows = parts[piece]
@@ -110,26 +113,38 @@ def dealt_gram(WT: np.ndarray, deal: Deal) -> np.ndarray:
     return gram
 
 
-def forward(L: np.ndarray, X: np.ndarray) -> None:
+Inverses: TypeAlias = "np.ndarray | tuple[Inverses, Inverses]"
+"""Of a triangle: its inverse, or those of its two halves."""
+
+
+def inverses(L: np.ndarray) -> Inverses:
+    """The inverses of the small triangles along the diagonal of L, which is lower triangular."""
+    if len(L) <= SMALL:
+        return np.tril(dtrtri(L, lower=1)[0])
+    half = len(L) // 2
+    return inverses(L[:half, :half]), inverses(L[half:, half:])
+
+
+def forward(L: np.ndarray, inverse: Inverses, X: np.ndarray) -> None:
     """Replace X by L^-1 X, L lower triangular: half by half, which is all matrix products.
 
     The triangular solution of a BLAS library runs at half the speed of its products.
     """
-    if len(L) <= SMALL:
-        X[:] = np.tril(dtrtri(L, lower=1)[0]) @ X
+    if isinstance(inverse, np.ndarray):
+        X[:] = inverse @ X
         return
     half = len(L) // 2
-    forward(L[:half, :half], X[:half])
+    forward(L[:half, :half], inverse[0], X[:half])
     X[half:] -= L[half:, :half] @ X[:half]
-    forward(L[half:, half:], X[half:])
+    forward(L[half:, half:], inverse[1], X[half:])
 
 
-def backward(L: np.ndarray, X: np.ndarray) -> None:
+def backward(L: np.ndarray, inverse: Inverses, X: np.ndarray) -> None:
     """Replace X by L^-T X, L lower triangular."""
-    if len(L) <= SMALL:
-        X[:] = np.tril(dtrtri(L, lower=1)[0]).T @ X
+    if isinstance(inverse, np.ndarray):
+        X[:] = inverse.T @ X
         return
     half = len(L) // 2
-    backward(L[half:, half:], X[half:])
+    backward(L[half:, half:], inverse[1], X[half:])
     X[:half] -= L[half:, :half].T @ X[half:]
-    backward(L[:half, :half], X[:half])
+    backward(L[:half, :half], inverse[0], X[:half])
