@@ -26,6 +26,8 @@ def arguments(argv: Sequence[str]) -> TrialsOptions:
     best = "also tell how often the best of M trials finds all causes: that of smallest sigma or largest free energy"
     parser.add_argument("--best", choices=MERIT, help=best)
     parser.add_argument("--of", type=int, metavar="M", help=f"trials of which the best is taken, {SET} by default")
+    until = "end a trial early once the same units have represented all causes, which must be known, for N iterations"
+    parser.add_argument("--until", type=int, metavar="N", help=until)
     where = "one row a trial, by default runs/<job name>-trials.h5; with --vary a folder, runs/<job name>-vary"
     parser.add_argument("--output", metavar="FILE", help=where)
     parser.add_argument("--fresh", action="store_true", help="start over; what is in FILE is kept aside")

@@ -31,14 +31,17 @@ class Batches:
         parts = -(-blocks // self.count)
         self._edges = blocks * np.arange(parts + 1) // parts
         self._pass, self._order = 0, self._drawn(0)
+        self._iteration, self._blocks = -1, np.empty(0, int)
 
     def at(self, iteration: int) -> np.ndarray:
         """The numbers of the blocks of an iteration, in rising order."""
-        number, place = divmod(iteration, self.count)
-        if number != self._pass and self.count > 1:
-            self._pass, self._order = number, self._drawn(number)
-        chosen = self._edges[:-1] + self._order[:, place]
-        return chosen[chosen < self._edges[1:]]
+        if iteration != self._iteration:
+            number, place = divmod(iteration, self.count)
+            if number != self._pass and self.count > 1:
+                self._pass, self._order = number, self._drawn(number)
+            chosen = self._edges[:-1] + self._order[:, place]
+            self._iteration, self._blocks = iteration, chosen[chosen < self._edges[1:]]
+        return self._blocks
 
     def _drawn(self, number: int) -> np.ndarray:
         """For each part (rows) and batch (columns) of a pass which block of the part it has.

@@ -1,5 +1,6 @@
 """Random numbers from a counter: what is drawn depends on the seed, the purpose and the index, never on who draws."""
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -34,5 +35,6 @@ class Random(NamedTuple):
         return np.uint64(_word(f"{self.seed} {self.iteration} {purpose}"))
 
 
+@lru_cache
 def _word(purpose: str) -> int:
     return int.from_bytes(blake2b(purpose.encode(), digest_size=8).digest(), "little")

@@ -187,7 +187,7 @@ def represented(
 ) -> list[Row]:
     """Run trials, of which those count in which every cause has a unit of its own; no row if stopped."""
     path = place.with_suffix(".h5")
-    if run_trials(ranks, replace(options, output=str(path))) == STOPPED:
+    if run_trials(ranks, replace(options, output=str(path), until=experiment.get("until"))) == STOPPED:
         return []
 
     def look() -> Row:

@@ -73,7 +73,7 @@ class Ranks:
 
     def max(self, value: float) -> float:
         """The largest ``value`` of all ranks."""
-        return self.comm.allreduce(value, MPI.MAX)
+        return self.comm.allreduce(value, MPI.MAX) if self.size > 1 else value
 
     def total(self, value: int) -> int:
         """The sum of ``value`` over the ranks, on every rank."""

@@ -18,13 +18,15 @@ from parallel_et.parallel.ranks import Ranks, split
 from parallel_et.runs.job import Job, differing_keys, read_job
 from parallel_et.runs.recovery import causes_of, recovery
 from parallel_et.runs.setup import check_memory, demand_of, model_of, open_together
-from parallel_et.runs.training import begin
-from parallel_et.runs.trials import Trial, Trials
+from parallel_et.runs.training import Training, begin
+from parallel_et.runs.trials import NEVER, Trial, Trials
 
 SET = 20
 """Trials of which one takes the best, as in OCA sec. 4.4."""
 NO_MATTER = ("run.seed", "run.snapshots", "run.picture", "run.metrics", "run.checkpoint")
 """Keys in which the jobs of the trials in one file may differ: none is changed by them."""
+LOOK = 50
+"""Iterations between two looks at which units represent the causes."""
 MERIT = {"sigma": "smallest sigma", "free_energy": "largest free energy"}
 
 
@@ -42,14 +44,16 @@ class TrialsOptions:
     fresh: bool = False
     max_time: float | None = None
     vary: Sequence[str] = ()
+    until: int | None = None
 
     def __post_init__(self) -> None:
         if self.of is not None and self.best is None:
             raise UserError("--of: expected --best as well, found none")
         if self.vary and self.best is not None:
             raise UserError("--best: expected none with --vary, which tells the held-out evidence, found one")
-        if min(self.count, self.ranks_per_trial, SET if self.of is None else self.of) < 1:
-            raise UserError("--count, --ranks-per-trial and --of must be 1 or more")
+        given = (number for number in (self.of, self.until) if number is not None)
+        if min(self.count, self.ranks_per_trial, *given) < 1:
+            raise UserError("--count, --ranks-per-trial, --of and --until must be 1 or more")
 
 
 def run_trials(ranks: Ranks, options: TrialsOptions) -> int:
@@ -99,7 +103,7 @@ class Series:
         self.ranks, self.options, self.job, self.source = ranks, options, job, source
         self.seeds = range(job.run.seed, job.run.seed + options.count)
         self.report = Reporter(ranks.is_root, quiet=False)
-        about = {"job": job.toml(), "name": job.name, "data state": state}
+        about = {"job": job.toml(), "name": job.name, "data state": state, "until": str(options.until or NEVER)}
         path = Path(options.output or f"runs/{job.name}-trials.h5")
         self.trials = Trials(path, about, self._differing, self.report.say)
         self.stopping = Stopping(options.max_time, self.trials.stop)
@@ -117,12 +121,13 @@ class Series:
         return split(self.ranks, max(1, min(trials, self.ranks.size // self.options.ranks_per_trial)))[0]
 
     def check_best(self) -> None:
-        """Refuse a choice of the best that this job does not allow."""
+        """Refuse a choice of the best, or an end, that this job does not allow."""
         options, learn = self.options, self.job.model.learn
         if options.best == "sigma" and "sigma" not in learn:
             raise UserError(f"{options.job}: model.learn: expected sigma in it for --best sigma, found {learn}")
-        if options.of is not None and "W" not in self.source.truth():
-            raise UserError(f"--of: expected a generator that knows its causes, found {self.job.data.source}")
+        for name in ("of", "until"):
+            if getattr(options, name) is not None and "W" not in self.source.truth():
+                raise UserError(f"--{name}: expected a generator that knows its causes, found {self.job.data.source}")
 
     def check_complete(self) -> None:
         """Refuse to count trials of which some are missing: somebody else had taken them."""
@@ -182,7 +187,7 @@ class Series:
                     self.trials.ask_to_stop()
                     return wish
                 if group.from_root(partial(self.trials.take, seed)):
-                    done = trial(self.job, seed, group)
+                    done = trial(self.job, seed, group, self.options.until)
                     group.from_root(partial(self.trials.add, done))
                     mine.append(seed)
                     longest = max(longest, done.seconds)
@@ -193,12 +198,12 @@ class Series:
         return Wish.NONE
 
 
-def trial(job: Job, seed: int, ranks: Ranks) -> Trial:
-    """One run with one seed."""
+def trial(job: Job, seed: int, ranks: Ranks, until: int | None = None) -> Trial:
+    """One run with one seed; it ends early where the same units have represented all causes for so many iterations."""
     begun = perf_counter()
     job = replace(job, run=job.run.model_copy(update={"seed": seed}))
     training = begin(job, ranks)
-    training.run()
+    training.run(pause=None if until is None else lasting(training, until))
     at, problem, history = training.at, training.problem, training.history.values
 
     def last(name: str) -> float:
@@ -219,6 +224,28 @@ def trial(job: Job, seed: int, ranks: Ranks) -> Trial:
         seconds=perf_counter() - begun,
         params=dict(at.params),
     )
+
+
+def lasting(training: Training, iterations: int) -> Callable[[], bool]:
+    """Says whether the same units, one for each cause, have represented all causes for so many iterations.
+
+    So R-MCA_NN, which never comes to rest, is stopped in MCA App. E.2. It looks every ``LOOK`` iterations; all ranks
+    see the same.
+    """
+    model, scheme, units, since = training.problem.model, training.problem.scheme, np.empty(0, int), 0
+    causes = causes_of(training.truth, model.D)
+
+    def lasts() -> bool:
+        nonlocal units, since
+        at = training.at
+        if at.iteration % LOOK:
+            return False
+        now = recovery(model, scheme, at.params, causes).unit
+        if len(np.unique(now)) < len(now) or not np.array_equal(now, units):
+            units, since = now, at.iteration
+        return at.iteration - since >= iterations
+
+    return lasts
 
 
 def table(options: TrialsOptions, trials: list[Trial]) -> str:

@@ -19,6 +19,8 @@ from parallel_et.runs.checked import job_of
 from parallel_et.runs.job import UntrustedError
 from parallel_et.runs.result import read_arrays
 
+NEVER = "never"
+"""How many iterations a trial goes on where nothing is said of it."""
 WAY_OUT = "use another --output, or --fresh to start over"
 
 
@@ -126,6 +128,9 @@ class Trials:
             for name, shape in shapes.items():
                 if (found := trial.params.get(name, np.empty(0)).shape) != shape:
                     raise UserError(f"{path}: /{name}: expected the shape {shape}, found {found}; {WAY_OUT}")
+        until = self.about["until"]
+        if (other := str(about.get("until", NEVER))) != until:
+            raise UserError(f"{path}: expected trials with --until {until}, found {brief(other)}; {WAY_OUT}")
         wanted = self.about.get("data state", "")
         if (found := about.get("data state", wanted)) != wanted:
             raise UserError(

@@ -87,7 +87,7 @@ USAGE = [
     ("sounds", "in --npy-rate -1", "--npy-rate: expected a positive number, found -1"),
     ("train", "job.toml --frehs", "unrecognized arguments: --frehs"),
     ("trials", "job.toml --of 3", "--of: expected --best as well, found none"),
-    ("trials", "job.toml --best sigma --of 0", "--count, --ranks-per-trial and --of must be 1 or more"),
+    ("trials", "job.toml --best sigma --of 0", "--count, --ranks-per-trial, --of and --until must be 1 or more"),
 ]
 """What the command line alone tells."""
 TABLE = [

@@ -1,18 +1,23 @@
 """Trials of the learners of maximal causes: what counts as found, and the likelihood of what they learn."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from brute import all_states, log_joint
 from scipy.special import logsumexp
 
 from parallel_et.commands.reproduce import main
+from parallel_et.errors import UserError
 from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.table import markdown
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.job import JOBS, read_job
+from parallel_et.runs.recovery import recovery
 from parallel_et.runs.repeat import TrialsOptions, run_trials
 from parallel_et.runs.setup import open_source
+from parallel_et.runs.training import begin
 from parallel_et.runs.trials import read_trials
 
 PAPER = JOBS / "mca-2008"
@@ -28,6 +33,26 @@ def test_a_trial_counts_if_every_cause_has_a_unit_of_its_own_whatever_its_field_
     assert outcome.complete == 2
     assert [trial.found for trial in outcome.trials] != [6, 6]
     assert np.isnan(outcome.errors).all()
+
+
+def test_a_trial_ends_once_the_same_units_have_represented_all_causes_for_long_enough(tmp_path):
+    job = str(PAPER / "rmca-nn-bars-noisy.toml")
+    told, path = ["run.seed=5", "anneal.iterations=1500"], tmp_path / "trials.h5"
+    options = TrialsOptions(job, told, 1, output=str(path), until=200)
+    assert run_trials(Ranks(), options) == 0
+    (trial,) = read_trials(path)[1]
+    training = begin(read_job(job, [*told, f"anneal.iterations={trial.iterations}", "run.snapshots=50"]), Ranks())
+    training.run()
+    assert training.at.params["W"].tobytes() == trial.params["W"].tobytes()
+    model, scheme, snapshots = training.problem.model, training.problem.scheme, training.history.snapshots["W"]
+    pi, causes = training.at.params["pi"], training.truth["W"]
+    units = [tuple(recovery(model, scheme, {"W": W, "pi": pi}, causes).unit) for W in snapshots]
+    assert len(set(units[-1])) == 10
+    assert len(set(units[-5:])) == 1 < len(set(units[-6:]))
+    windows = [units[end - 5 : end] for end in range(5, len(units))]
+    assert not any(len(set(some)) == 1 and len(set(some[0])) == 10 for some in windows)  # it did not go on for nothing
+    with pytest.raises(UserError, match="expected trials with --until never, found 200; use another --output"):
+        run_trials(Ranks(), replace(options, until=None))
 
 
 def test_learned_probabilities_are_compared_with_the_frequencies_in_the_data(tmp_path):
