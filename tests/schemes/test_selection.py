@@ -36,7 +36,7 @@ def learned(kernel, rank, N=N, every=2, **keys):
 
 def predictions(problem, params, Y, kept):
     step = at_rest(problem.model, problem.scheme, params)
-    return step.chooser.predict(Block(pad_rows(Y), D, 0), kept)
+    return step.chooser.predict(Block(pad_rows(Y), D, 0), kept) * params["gp_scale"]
 
 
 def targets_of(problem):
@@ -88,6 +88,13 @@ def test_of_low_rank_each_is_left_out_as_well(kernel, single, monkeypatch):
         np.testing.assert_allclose(found[n], expected, atol=2e-3 if single else 1e-8)
 
 
+def test_predictions_are_ranked_in_units_of_their_root_mean_square():
+    problem, params, Y = learned("linear", 20)
+    all_of_them = predictions(problem, params, Y, problem.scheme.vacant(N))
+    added = float(params["gp_white"]) * (params["gp_weights"] ** 2).sum(0) / N
+    np.testing.assert_allclose(params["gp_scale"][0] ** 2, (all_of_them**2).mean(0) + added, rtol=1e-3)
+
+
 def test_new_points_are_predicted_by_all_and_infer_selects_by_that():
     problem, params, Y = learned("rbf", 20)
     new = random_data("linca", 30, random_params("linca", D, H, seed=1), seed=7) + 5.0
@@ -99,7 +106,7 @@ def test_new_points_are_predicted_by_all_and_infer_selects_by_that():
     found = predictions(problem, params, new, problem.scheme.vacant(30))
     np.testing.assert_allclose(found, expected, atol=2e-3)
     candidates = Inference(problem.model, problem.scheme, params, ["candidates"]).block(new)["candidates"]
-    np.testing.assert_array_equal(candidates, np.sort(np.argsort(-found, 1)[:, :3], 1))
+    np.testing.assert_array_equal(candidates, np.sort(np.argsort(-found / params["gp_scale"], 1)[:, :3], 1))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -32,6 +32,10 @@ SLACK = 1.01
 class GPSelection(Selection):
     """Candidates are the atoms whose probability, as a Gaussian process predicts it from all other points, is largest.
 
+    Each is taken in units of the root mean square of its predictions, ``scale``: where an atom is not a candidate its
+    target is zero, whatever it would be. So the targets of an atom that is seldom a candidate are too small, and by
+    their size alone it would be so ever more seldom.
+
     Of a point that is learned from, its own part in the prediction is taken out: with the prediction m, the leverage l
     and the target s that is (m - l s) / (1 - l), the quotient of TH eq. 4.6, from its own row alone.
 
@@ -50,6 +54,7 @@ class GPSelection(Selection):
         "gp_factor": Param("QQ", "what makes features of kernels"),
         "gp_root": Param("QQ", "a root of the inverse of the gram matrix"),
         "gp_weights": Param("QH", "of features in predictions"),
+        "gp_scale": Param("1H", "the root mean square of predictions"),
     }
 
     def __init__(self, options: GPOptions, atoms: int, candidates: int) -> None:
@@ -67,6 +72,7 @@ class GPSelection(Selection):
             "gp_factor": np.zeros((Q, Q)),
             "gp_root": np.zeros((Q, Q)),
             "gp_weights": np.zeros((Q, self.atoms)),
+            "gp_scale": np.ones((1, self.atoms)),
         }
 
     def keep(self, points: int) -> Kept:
@@ -139,8 +145,10 @@ class GPSelection(Selection):
         root, state = params["gp_root"], params["gp_state"].copy()
         if stage == "gram":
             root, state[0, 1] = root_of(sums["gram"], float(params["gp_white"])), knobs.iteration + 1
-        weights = root @ (root.T @ sums["targets"].T)
-        return {"gp_root": root, "gp_weights": weights, "gp_state": state}
+        half = root.T @ sums["targets"].T
+        scale = np.sqrt((half**2).sum(0, keepdims=True) / state[0, 2])  # with what the white term adds
+        scale[scale == 0.0] = 1.0
+        return {"gp_root": root, "gp_weights": root @ half, "gp_scale": scale, "gp_state": state}
 
     def _kernel(self, params: Params, sums: Totals, knobs: Knobs) -> Params:
         """Kernel and pivots; in the first iteration, whose targets tell little, the kernel is not fitted."""
@@ -172,8 +180,9 @@ class Predictor:
         self.number, self.points = int(number), int(points)
         self.dtype = precision(len(params["gp_pivots"]), params["gp_state"])
         self.centre = params["gp_centre"]
-        names = ("gp_pivots", "gp_factor", "gp_root", "gp_weights")
-        arrays: list[np.ndarray] = [np.asarray(params[name], self.dtype) for name in names]
+        self.scale = params["gp_scale"][0]
+        values = (params["gp_pivots"], params["gp_factor"], params["gp_root"], params["gp_weights"] / self.scale)
+        arrays: list[np.ndarray] = [np.asarray(one, self.dtype) for one in values]
         self.pivots, self.factor, self.root, self.weights = arrays
         self._times = get_blas_funcs("trmm", (self.factor,))  # the factor is triangular
         self._last = local()
@@ -188,12 +197,15 @@ class Predictor:
         return self._last.features
 
     def predict(self, block: Block, kept: Kept) -> np.ndarray:
-        """The targets of a block as all other points predict them, (n, atoms); of new points as all do."""
+        """The targets of a block as all other points predict them, over their scale; of new points as all do.
+
+        (n, atoms).
+        """
         predicted = (self.features(block) @ self.weights).astype(np.float64)
         if kept["gp_kernel"][0] >= 0:  # these are learned from
             leverage = self.leverage(block, kept)
             row, atom, means = Targets(kept["gp_atoms"], kept["gp_means"]).entries()
-            predicted[row, atom] -= leverage[row] * means
+            predicted[row, atom] -= leverage[row] * means / self.scale[atom]
             predicted /= 1 - leverage[:, None]
         return predicted
 
