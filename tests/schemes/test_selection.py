@@ -13,6 +13,7 @@ from parallel_et.core.posterior import Draws, Sparse
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.demand import demand
 from parallel_et.runs.inference import Inference
 from parallel_et.runs.job import check_job
 from parallel_et.schemes.parts import gp
@@ -213,6 +214,16 @@ def test_a_mistake_is_told_in_a_line(inference, line):
     with pytest.raises(UserError, match=r"^[^\n]*$") as error:
         check_job(job_table({"name": "linca", "causes": H}, inference))
     assert line in str(error.value)
+
+
+def test_what_a_learned_selection_sums_is_counted():
+    Y = np.ones((N, D))
+    plain, gp = (
+        problem_of(job_table({"name": "linca", "causes": H}, {**ET, **keys}), Y)[0]
+        for keys in ({}, {"selection": "gp"})
+    )
+    small, large = (demand(one.model, one.scheme, N, N, 8 * D, 1) for one in (plain, gp))
+    assert large.work - small.work >= 16 * (2 * N * H + N * N + N * (D + H))
 
 
 def test_batches_are_refused_in_a_line():

@@ -63,7 +63,7 @@ class GPSelection(Selection):
 
     def initial(self, points: int, dims: int) -> Params:
         Q = min(self.options.rank, points)
-        self.sizes = Q, min(points, max(FITTED, WIDE * Q)), dims
+        self.sizes = Q, min(points, max(FITTED, WIDE * Q)), min(points, FITTED), dims
         return {
             **{f"gp_{name}": np.array(value) for name, value in START[self.options.kernel]._asdict().items()},
             "gp_centre": np.zeros((1, dims)),
@@ -108,14 +108,14 @@ class GPSelection(Selection):
         return stage == "weights" or knobs.iteration == 0 or (knobs.iteration + 1) % self.options.every == 0
 
     def sums(self, stage: str) -> Mapping[str, Sum]:
-        Q, sample, dims = self.sizes
+        Q, sample, some, dims = self.sizes
         targets = Sum((self.atoms, Q), lambda params, summary: SLACK * variance(params, summary) ** 0.5)
         if stage == "weights":
             return {"targets": targets}
         if stage == "gram":
             return {"targets": targets, "gram": Sum((Q, Q), lambda params, summary: SLACK * variance(params, summary))}
         rows = Sum((sample * dims,), lambda params, summary: summary.largest)
-        return {"rows": rows, "means": Sum((sample * self.atoms,))}
+        return {"rows": rows, "means": Sum((some * self.atoms,))}
 
     def collect(self, stage: str, ready: Any, block: Block, posterior: Any, used: np.ndarray, total: Any) -> None:
         row, atom, means = ready.targets(posterior, self.atoms, self.places).entries()
@@ -130,11 +130,13 @@ class GPSelection(Selection):
                 total.add("gram", features.T @ features)
 
     def _sample(self, ready: "Predictor", block: Block, targets: csc_array, total: Any) -> None:
-        """Points and targets of the block that are among those that kernel and pivots are made by, at their places."""
-        numbers = np.arange(self.sizes[1]) * ready.points // self.sizes[1]
-        first, last = np.searchsorted(numbers, (block.first, block.first + len(block))).tolist()
-        here = numbers[first:last] - block.first
-        for name, values in (("rows", block.Y[here]), ("means", targets[:, here].toarray().T)):
+        """Points of the block that are among those that pivots are made of, and targets by which kernels are fitted."""
+        _, sample, some, _ = self.sizes
+        wide = spread(sample, ready.points)
+        for name, numbers in (("rows", wide), ("means", wide[spread(some, sample)])):
+            first, last = np.searchsorted(numbers, (block.first, block.first + len(block))).tolist()
+            here = numbers[first:last] - block.first
+            values = block.Y[here] if name == "rows" else targets[:, here].toarray().T
             scale, high, low, largest = total.words(name)
             place = slice(first * values.shape[1], last * values.shape[1])
             fixed.add(np.ascontiguousarray(values, np.float64).reshape(-1), scale, high[place], low[place], largest)
@@ -152,16 +154,15 @@ class GPSelection(Selection):
 
     def _kernel(self, params: Params, sums: Totals, knobs: Knobs) -> Params:
         """Kernel and pivots; in the first iteration, whose targets tell little, the kernel is not fitted."""
-        Q, sample, dims = self.sizes
-        rows, means = sums["rows"].reshape(sample, dims), sums["means"].reshape(sample, self.atoms)
-        some = np.arange(min(sample, FITTED)) * sample // min(sample, FITTED)
+        Q, sample, few, dims = self.sizes
+        rows, means, some = sums["rows"].reshape(sample, dims), sums["means"].reshape(few, -1), spread(few, sample)
         state, centre, kernel = params["gp_state"].copy(), params["gp_centre"], kernel_of(params)
         if not state[0, 1]:
             centre = rows.mean(0, keepdims=True)
             state[0, 0] = median_distance(rows[some])
         points = (rows - centre) / state[0, 0]
         if knobs.iteration > 0:
-            kernel = fitted(kernel, points[some], means[some])
+            kernel = fitted(kernel, points[some], means)
         pivots, factor, least = np.zeros((Q, dims)), np.zeros((Q, Q)), LEAST[precision(Q, state)]
         taken, inverse = pivoted(kernel, points, Q, least)
         pivots[: len(taken)], factor[: len(taken), : len(taken)] = points[taken], inverse
@@ -250,6 +251,11 @@ def largest(active: np.ndarray, places: int) -> Targets:
     targets = Targets(np.full((len(active), places), -1, np.int32), np.zeros((len(active), places), np.float32))
     targets.atoms[row, place], targets.means[row, place] = atom, active[row, atom]
     return targets
+
+
+def spread(count: int, of: int) -> np.ndarray:
+    """So many numbers below another, evenly, (count,)."""
+    return np.arange(count) * of // count
 
 
 def nonzero(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
