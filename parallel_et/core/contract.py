@@ -401,7 +401,7 @@ class Selection(Learner):
     """
 
     def initial(self, points: int, dims: int) -> Params:
-        """Its own parameters before the first iteration, for so many points of so many dimensions."""
+        """Its own parameters before the first iteration, for so many points of so many dimensions; asked for first."""
         return {}
 
     def keep(self, points: int) -> Kept:

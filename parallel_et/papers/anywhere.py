@@ -26,6 +26,7 @@ from parallel_et.runs.recovery import causes_of, recovery
 from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
+from parallel_et.schemes.parts.selection import chosen
 
 HALF, NEAR = 0.5, 1
 """Share of an object that is to be seen, and pixels by which its place may be off."""
@@ -85,21 +86,22 @@ def places_of(run: StoredRun, source: Source) -> Places:
     scenes = [source.scenes(index) for index in range(-(-N // GROUP))]
     true = Scenes(*(np.concatenate(parts)[:N] for parts in zip(*scenes, strict=True)))
     step, inference = at_rest(model, run.scheme, run.params), Inference(model, run.scheme, run.params, ("map",))
-    chosen, best, seconds = [], [], 0.0
+    picked, best, seconds = [], [], 0.0
     for first in range(0, N, BLOCK):
         Y = source.read(first, min(first + BLOCK, N))
         block, begun = inference.rows_as_block(Y, first), process_time()
-        candidates = model.select(step.ready, model.observe(step.ready, block, False), run.scheme.candidates)
+        seen, kept = model.observe(step.ready, block, False), run.scheme.vacant(len(block))
+        candidates = chosen(run.scheme.selection, step, block, seen, kept, run.scheme.candidates)
         seconds += process_time() - begun
-        chosen.append(on_grid(candidates, model.H, model.grid))
+        picked.append(on_grid(candidates, model.H, model.grid))
         best.append(inference.block(Y, first)["map_places"])
     shift = np.column_stack(np.divmod(outcome.atom // model.H, model.grid[1]))  # of a mask, in its square
-    seen = (true.visible >= HALF) & outcome.found
+    shown = (true.visible >= HALF) & outcome.found
     gaps = [
-        distances(np.concatenate(where)[:, outcome.unit], true.corners + shift, model.grid) for where in (chosen, best)
+        distances(np.concatenate(where)[:, outcome.unit], true.corners + shift, model.grid) for where in (picked, best)
     ]
     missed = ((true.visible >= HALF) & ~outcome.found).sum()  # of objects that no cause stands for
-    selected, mapped = (np.append(gap[seen], np.full(missed, -1)) for gap in gaps)
+    selected, mapped = (np.append(gap[shown], np.full(missed, -1)) for gap in gaps)
     history = run.result.history
     training = sum(float(values.sum()) for name, values in history.items() if name.startswith("seconds_"))
     found = int(outcome.found.sum())
@@ -126,10 +128,10 @@ def drawn(trials: Sequence[Places]) -> Figure:
     """The distances of all trials, and the free energy of each on its way."""
     figure = Figure((8, 3), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for name, offset, label in (("selected", -0.2, "candidates"), ("best", 0.2, "MAP states")):
-        gaps = np.concatenate([getattr(one, name) for one in trials])
-        gaps = np.where(gaps < 0, gaps.max() + 2, gaps)
-        values, counts = np.unique(gaps, return_counts=True)
+    kinds = [np.concatenate(gaps) for gaps in ([one.selected for one in trials], [one.best for one in trials])]
+    beyond = max(int(gaps.max()) for gaps in kinds) + 2  # where those stand that are not found, of both
+    for gaps, offset, label in zip(kinds, (-0.2, 0.2), ("candidates", "MAP states"), strict=True):
+        values, counts = np.unique(np.where(gaps < 0, beyond, gaps), return_counts=True)
         left.bar(values + offset, 100 * counts / len(gaps), 0.4, label=label)
     left.set_yscale("log")
     left.set_xlabel("pixels from the true place; the last: not found")

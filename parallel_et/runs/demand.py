@@ -1,10 +1,11 @@
 """What a job asks of a rank: points, memory and work, from its sizes alone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
 from parallel_et.control.process import readable
-from parallel_et.core.contract import Model, Scheme
+from parallel_et.core.contract import Learner, Model, Scheme
 from parallel_et.core.expectation import ROOM, SHARE
 from parallel_et.core.schema import in_bytes
 
@@ -48,7 +49,12 @@ class Demand:
 
 def count_statistics(model: Model) -> int:
     """Numbers in the sufficient statistics of a model's first stage."""
-    return sum(prod(one.shape) for one in model.sums(model.stages[0]).values())
+    return count_sums(model, model.stages[:1])
+
+
+def count_sums(learner: Learner, stages: Iterable[str]) -> int:
+    """Numbers that are summed in some stages."""
+    return sum(prod(one.shape) for stage in stages for one in learner.sums(stage).values())
 
 
 def demand(
@@ -75,10 +81,11 @@ def demand(
     """
     blocks = -(-points // block)
     most = min(points, block * -(-blocks // ranks))
-    states, H = scheme.count, model.latents.atoms
+    states, H, chooser = scheme.count, model.latents.atoms, scheme.selection
     fields = max(model.H * model.width, sum(prod(model.shape(name)) for name in model.params))
-    scratch = block * (states + 2 * H + model.width)
-    sums = 2 * count_statistics(model)  # two words each
+    fields += sum(value.size for value in chooser.initial(points, model.D).values())
+    scratch = block * (states + (4 if chooser.stages else 2) * H + model.width)  # one that learns has predictions
+    sums = 2 * (count_statistics(model) + count_sums(chooser, chooser.stages))  # two words each
     prepared = 2 * fields + H * H
     together = ROOT_ARRAYS * fields if model.dealt else 0  # all ranks do the M-step
     kept = sum(values.nbytes for values in scheme.vacant(1).values())

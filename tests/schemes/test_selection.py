@@ -13,6 +13,7 @@ from parallel_et.core.posterior import Draws, Sparse
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.parallel.ranks import Ranks
+from parallel_et.runs.demand import demand
 from parallel_et.runs.inference import Inference
 from parallel_et.runs.job import check_job
 from parallel_et.schemes.parts import gp
@@ -36,7 +37,7 @@ def learned(kernel, rank, N=N, every=2, **keys):
 
 def predictions(problem, params, Y, kept):
     step = at_rest(problem.model, problem.scheme, params)
-    return step.chooser.predict(Block(pad_rows(Y), D, 0), kept)
+    return step.chooser.predict(Block(pad_rows(Y), D, 0), kept) * params["gp_scale"]
 
 
 def targets_of(problem):
@@ -88,6 +89,13 @@ def test_of_low_rank_each_is_left_out_as_well(kernel, single, monkeypatch):
         np.testing.assert_allclose(found[n], expected, atol=2e-3 if single else 1e-8)
 
 
+def test_predictions_are_ranked_in_units_of_their_root_mean_square():
+    problem, params, Y = learned("linear", 20)
+    all_of_them = predictions(problem, params, Y, problem.scheme.vacant(N))
+    added = float(params["gp_white"]) * (params["gp_weights"] ** 2).sum(0) / N
+    np.testing.assert_allclose(params["gp_scale"][0] ** 2, (all_of_them**2).mean(0) + added, rtol=1e-3)
+
+
 def test_new_points_are_predicted_by_all_and_infer_selects_by_that():
     problem, params, Y = learned("rbf", 20)
     new = random_data("linca", 30, random_params("linca", D, H, seed=1), seed=7) + 5.0
@@ -99,7 +107,7 @@ def test_new_points_are_predicted_by_all_and_infer_selects_by_that():
     found = predictions(problem, params, new, problem.scheme.vacant(30))
     np.testing.assert_allclose(found, expected, atol=2e-3)
     candidates = Inference(problem.model, problem.scheme, params, ["candidates"]).block(new)["candidates"]
-    np.testing.assert_array_equal(candidates, np.sort(np.argsort(-found, 1)[:, :3], 1))
+    np.testing.assert_array_equal(candidates, np.sort(np.argsort(-found / params["gp_scale"], 1)[:, :3], 1))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -206,6 +214,16 @@ def test_a_mistake_is_told_in_a_line(inference, line):
     with pytest.raises(UserError, match=r"^[^\n]*$") as error:
         check_job(job_table({"name": "linca", "causes": H}, inference))
     assert line in str(error.value)
+
+
+def test_what_a_learned_selection_sums_is_counted():
+    Y = np.ones((N, D))
+    plain, gp = (
+        problem_of(job_table({"name": "linca", "causes": H}, {**ET, **keys}), Y)[0]
+        for keys in ({}, {"selection": "gp"})
+    )
+    small, large = (demand(one.model, one.scheme, N, N, 8 * D, 1) for one in (plain, gp))
+    assert large.work - small.work >= 16 * (2 * N * H + N * N + N * (D + H))
 
 
 def test_batches_are_refused_in_a_line():

@@ -32,6 +32,10 @@ SLACK = 1.01
 class GPSelection(Selection):
     """Candidates are the atoms whose probability, as a Gaussian process predicts it from all other points, is largest.
 
+    Each is taken in units of the root mean square of its predictions, ``scale``: where an atom is not a candidate its
+    target is zero, whatever it would be. So the targets of an atom that is seldom a candidate are too small, and by
+    their size alone it would be so ever more seldom.
+
     Of a point that is learned from, its own part in the prediction is taken out: with the prediction m, the leverage l
     and the target s that is (m - l s) / (1 - l), the quotient of TH eq. 4.6, from its own row alone.
 
@@ -50,6 +54,7 @@ class GPSelection(Selection):
         "gp_factor": Param("QQ", "what makes features of kernels"),
         "gp_root": Param("QQ", "a root of the inverse of the gram matrix"),
         "gp_weights": Param("QH", "of features in predictions"),
+        "gp_scale": Param("1H", "the root mean square of predictions"),
     }
 
     def __init__(self, options: GPOptions, atoms: int, candidates: int) -> None:
@@ -58,7 +63,7 @@ class GPSelection(Selection):
 
     def initial(self, points: int, dims: int) -> Params:
         Q = min(self.options.rank, points)
-        self.sizes = Q, min(points, max(FITTED, WIDE * Q)), dims
+        self.sizes = Q, min(points, max(FITTED, WIDE * Q)), min(points, FITTED), dims
         return {
             **{f"gp_{name}": np.array(value) for name, value in START[self.options.kernel]._asdict().items()},
             "gp_centre": np.zeros((1, dims)),
@@ -67,6 +72,7 @@ class GPSelection(Selection):
             "gp_factor": np.zeros((Q, Q)),
             "gp_root": np.zeros((Q, Q)),
             "gp_weights": np.zeros((Q, self.atoms)),
+            "gp_scale": np.ones((1, self.atoms)),
         }
 
     def keep(self, points: int) -> Kept:
@@ -102,14 +108,14 @@ class GPSelection(Selection):
         return stage == "weights" or knobs.iteration == 0 or (knobs.iteration + 1) % self.options.every == 0
 
     def sums(self, stage: str) -> Mapping[str, Sum]:
-        Q, sample, dims = self.sizes
+        Q, sample, some, dims = self.sizes
         targets = Sum((self.atoms, Q), lambda params, summary: SLACK * variance(params, summary) ** 0.5)
         if stage == "weights":
             return {"targets": targets}
         if stage == "gram":
             return {"targets": targets, "gram": Sum((Q, Q), lambda params, summary: SLACK * variance(params, summary))}
         rows = Sum((sample * dims,), lambda params, summary: summary.largest)
-        return {"rows": rows, "means": Sum((sample * self.atoms,))}
+        return {"rows": rows, "means": Sum((some * self.atoms,))}
 
     def collect(self, stage: str, ready: Any, block: Block, posterior: Any, used: np.ndarray, total: Any) -> None:
         row, atom, means = ready.targets(posterior, self.atoms, self.places).entries()
@@ -124,11 +130,13 @@ class GPSelection(Selection):
                 total.add("gram", features.T @ features)
 
     def _sample(self, ready: "Predictor", block: Block, targets: csc_array, total: Any) -> None:
-        """Points and targets of the block that are among those that kernel and pivots are made by, at their places."""
-        numbers = np.arange(self.sizes[1]) * ready.points // self.sizes[1]
-        first, last = np.searchsorted(numbers, (block.first, block.first + len(block))).tolist()
-        here = numbers[first:last] - block.first
-        for name, values in (("rows", block.Y[here]), ("means", targets[:, here].toarray().T)):
+        """Points of the block that are among those that pivots are made of, and targets by which kernels are fitted."""
+        _, sample, some, _ = self.sizes
+        wide = spread(sample, ready.points)
+        for name, numbers in (("rows", wide), ("means", wide[spread(some, sample)])):
+            first, last = np.searchsorted(numbers, (block.first, block.first + len(block))).tolist()
+            here = numbers[first:last] - block.first
+            values = block.Y[here] if name == "rows" else targets[:, here].toarray().T
             scale, high, low, largest = total.words(name)
             place = slice(first * values.shape[1], last * values.shape[1])
             fixed.add(np.ascontiguousarray(values, np.float64).reshape(-1), scale, high[place], low[place], largest)
@@ -139,21 +147,22 @@ class GPSelection(Selection):
         root, state = params["gp_root"], params["gp_state"].copy()
         if stage == "gram":
             root, state[0, 1] = root_of(sums["gram"], float(params["gp_white"])), knobs.iteration + 1
-        weights = root @ (root.T @ sums["targets"].T)
-        return {"gp_root": root, "gp_weights": weights, "gp_state": state}
+        half = root.T @ sums["targets"].T
+        scale = np.sqrt((half**2).sum(0, keepdims=True) / state[0, 2])  # with what the white term adds
+        scale[scale == 0.0] = 1.0
+        return {"gp_root": root, "gp_weights": root @ half, "gp_scale": scale, "gp_state": state}
 
     def _kernel(self, params: Params, sums: Totals, knobs: Knobs) -> Params:
         """Kernel and pivots; in the first iteration, whose targets tell little, the kernel is not fitted."""
-        Q, sample, dims = self.sizes
-        rows, means = sums["rows"].reshape(sample, dims), sums["means"].reshape(sample, self.atoms)
-        some = np.arange(min(sample, FITTED)) * sample // min(sample, FITTED)
+        Q, sample, few, dims = self.sizes
+        rows, means, some = sums["rows"].reshape(sample, dims), sums["means"].reshape(few, -1), spread(few, sample)
         state, centre, kernel = params["gp_state"].copy(), params["gp_centre"], kernel_of(params)
         if not state[0, 1]:
             centre = rows.mean(0, keepdims=True)
             state[0, 0] = median_distance(rows[some])
         points = (rows - centre) / state[0, 0]
         if knobs.iteration > 0:
-            kernel = fitted(kernel, points[some], means[some])
+            kernel = fitted(kernel, points[some], means)
         pivots, factor, least = np.zeros((Q, dims)), np.zeros((Q, Q)), LEAST[precision(Q, state)]
         taken, inverse = pivoted(kernel, points, Q, least)
         pivots[: len(taken)], factor[: len(taken), : len(taken)] = points[taken], inverse
@@ -172,8 +181,9 @@ class Predictor:
         self.number, self.points = int(number), int(points)
         self.dtype = precision(len(params["gp_pivots"]), params["gp_state"])
         self.centre = params["gp_centre"]
-        names = ("gp_pivots", "gp_factor", "gp_root", "gp_weights")
-        arrays: list[np.ndarray] = [np.asarray(params[name], self.dtype) for name in names]
+        self.scale = params["gp_scale"][0]
+        values = (params["gp_pivots"], params["gp_factor"], params["gp_root"], params["gp_weights"] / self.scale)
+        arrays: list[np.ndarray] = [np.asarray(one, self.dtype) for one in values]
         self.pivots, self.factor, self.root, self.weights = arrays
         self._times = get_blas_funcs("trmm", (self.factor,))  # the factor is triangular
         self._last = local()
@@ -188,12 +198,15 @@ class Predictor:
         return self._last.features
 
     def predict(self, block: Block, kept: Kept) -> np.ndarray:
-        """The targets of a block as all other points predict them, (n, atoms); of new points as all do."""
+        """The targets of a block as all other points predict them, over their scale; of new points as all do.
+
+        (n, atoms).
+        """
         predicted = (self.features(block) @ self.weights).astype(np.float64)
         if kept["gp_kernel"][0] >= 0:  # these are learned from
             leverage = self.leverage(block, kept)
             row, atom, means = Targets(kept["gp_atoms"], kept["gp_means"]).entries()
-            predicted[row, atom] -= leverage[row] * means
+            predicted[row, atom] -= leverage[row] * means / self.scale[atom]
             predicted /= 1 - leverage[:, None]
         return predicted
 
@@ -238,6 +251,11 @@ def largest(active: np.ndarray, places: int) -> Targets:
     targets = Targets(np.full((len(active), places), -1, np.int32), np.zeros((len(active), places), np.float32))
     targets.atoms[row, place], targets.means[row, place] = atom, active[row, atom]
     return targets
+
+
+def spread(count: int, of: int) -> np.ndarray:
+    """So many numbers below another, evenly, (count,)."""
+    return np.arange(count) * of // count
 
 
 def nonzero(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
