@@ -138,9 +138,9 @@ def with_new(problem: Problem, at: Position, number: int, left: Left, fields: np
     if fields.shape[1] == 0:
         return at.params, 0
     if number % 2:
-        W = problem.model.released(at.params["W"], left.points, left.active)
-        if changed := int((W != at.params["W"]).any(0).sum()):
-            return problem.model.constrain({**at.params, "W": W}), changed
+        released = problem.model.released(at.params["W"], left.points, left.active)
+        if changed := int((released != at.params["W"]).any(0).sum()):
+            return problem.model.constrain({**at.params, "W": released}), changed
     lost = -np.log(np.maximum(1 - left.active, SURE)).sum(0)  # of the free energy, by the absence of each atom
     least = np.argsort(np.bincount(problem.model.latents.owners, lost, problem.model.H), kind="stable")
     if few > 1:
