@@ -220,6 +220,14 @@ class Model(Learner):
         """
         return fields
 
+    def released(self, W: np.ndarray, points: np.ndarray, active: np.ndarray) -> np.ndarray:
+        """The fields (D, H) with what holds some of their values taken off, where learning could not move these.
+
+        ``active`` (n, atoms) are the probabilities of the causes in points (n, D), some of all. By default they are as
+        they were: most models have no such values.
+        """
+        return W
+
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         """Where parameters begin of which the job says nothing, if fields begin by moments of the data.
 

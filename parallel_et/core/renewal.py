@@ -130,10 +130,17 @@ def by_chance(points: int) -> float:
 
 
 def with_new(problem: Problem, at: Position, number: int, left: Left, fields: np.ndarray) -> tuple[Params, int]:
-    """The parameters with some of the new fields (D, m) in place of those that are missed least, and how many."""
+    """The parameters with some of the new fields (D, m) in place of those that are missed least, and how many.
+
+    Without any new ones all stays. In every second attempt values are released instead, if the model holds some.
+    """
     few = problem.model.H // SHARE >> number // PATIENCE
     if fields.shape[1] == 0:
         return at.params, 0
+    if number % 2:
+        released = problem.model.released(at.params["W"], left.points, left.active)
+        if changed := int((released != at.params["W"]).any(0).sum()):
+            return problem.model.constrain({**at.params, "W": released}), changed
     lost = -np.log(np.maximum(1 - left.active, SURE)).sum(0)  # of the free energy, by the absence of each atom
     least = np.argsort(np.bincount(problem.model.latents.owners, lost, problem.model.H), kind="stable")
     if few > 1:

@@ -90,7 +90,8 @@ class Teller:
             report.say(f"iteration {done}: {unused} of {len(info.unused)} causes are unused, their fields are kept")
         self.unused = unused
         if info.renewed:
-            report.say(f"iteration {done}: {info.renewed} of {len(info.unused)} fields began anew before it")
+            fields = f"{info.renewed} of {len(info.unused)} fields, or values of theirs,"
+            report.say(f"iteration {done}: {fields} began anew before it")
         means = "".join(f"  {name} {float(value.mean()):.4g}" for name, value in params.items() if value.ndim < 2)
         known = info.holdout is not None and not np.isnan(info.holdout)
         held = f"held out {info.holdout:.5g}  " if known else ""

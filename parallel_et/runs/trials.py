@@ -84,7 +84,7 @@ class Trials:
         """Keep other jobs off the file; its folder is made if need be."""
         if self.path.is_dir():
             raise UserError(f"{self.path}: expected a file, found a directory")
-        with writing(self.path):
+        with writing(self.path, parents=True):
             self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock.take()
 
@@ -192,12 +192,12 @@ class Trials:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Say in one line why nothing can be written there."""
+def writing(path: Path, parents: bool = False) -> Iterator[None]:
+    """Say in one line why nothing can be written there, or, with ``parents``, the folders above not be made."""
     try:
         yield
     except OSError as error:
-        raise UserError(f"{path}: expected a place to write to, found {why_no_place(path, error)}") from None
+        raise UserError(f"{path}: expected a place to write to, found {why_no_place(path, error, parents)}") from None
 
 
 def read_trials(path: Path) -> tuple[dict[str, Any], list[Trial]]:

@@ -175,6 +175,7 @@ TABLE = [
         (command, args, "d.h5: expected a dataset of it, as in d.h5:/W, found none named; it has /W, /rows")
         for command, args in (("train", "job.toml --set data.source=d.h5"), ("infer", "runs/linca d.h5 --quiet"))
     ),
+    ("trials", "job.toml --output /proc/x/t.h5", f"/proc/x/t.h5: expected a place to write to, found {PROC}"),
     *(
         (command, f"{args} --output /proc/x", f"/proc/x: expected a {what} to write to, found {PROC}")
         for command, args, what in (

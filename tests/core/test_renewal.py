@@ -63,6 +63,15 @@ def test_causes_that_are_missing_are_found(name, inference):
     assert found.history["free_energy"][-1] > without.history["free_energy"][-1] + 1
 
 
+def test_values_that_are_held_at_zero_are_released(tmp_path):
+    Y, W = planted("mca", 1000)
+    held = W.copy()
+    held[W.argmax(0), range(6)] = 0.0  # never the largest any more
+    without, found = (fit(job("mca", EXACT, held, tmp_path, iterations=20, **more), Y) for more in ({}, {"renew": 4}))
+    assert cosines(W, without.W).min() < 0.95
+    assert cosines(W, found.W).min() > 0.98
+
+
 def test_a_run_that_breaks_off_after_an_attempt_goes_on_to_the_same_bits(tmp_path):
     Y, _ = planted("nmf", 400)
     job = lost("nmf", KEPT, renew=3, iterations=12)

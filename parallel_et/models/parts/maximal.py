@@ -52,6 +52,8 @@ class Softness(NamedTuple):
 FAR, LOW = 0.05, 0.1
 """Share of the points that surely have a cause, being farthest in its direction, and which quantile of them is its
 field."""
+FEW = 20
+"""Points with a cause from which on their quantile says something of its field."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,13 @@ class MaximalModel(Model):
         count = max(1, round(FAR * len(points)))
         farthest = np.argsort(-along, 0, kind="stable")[:count]
         return np.stack([np.quantile(points[some], LOW, axis=0) for some in farthest.T], 1) if along.size else fields
+
+    def released(self, W: np.ndarray, points: np.ndarray, active: np.ndarray) -> np.ndarray:
+        # a value that never is the largest is never learned: others, active in its stead, hide that it is too small
+        raised = W.copy()
+        for h in np.flatnonzero((active > 0.5).sum(0) >= FEW):
+            raised[:, h] = np.maximum(W[:, h], np.quantile(points[active[:, h] > 0.5], LOW, axis=0))
+        return raised
 
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return sure_start(self, probability, summary)
