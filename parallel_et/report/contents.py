@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from parallel_et.control.progress import Reporter
+from parallel_et.core.plan import value_at
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_attributes
 from parallel_et.io.whole import why_no_place, write_whole
@@ -201,8 +202,9 @@ def of_sound(sound: Sound) -> str:
 
 def draw_curves(study: Study) -> Picture:
     """The curves over the iterations."""
-    last = study.result.history
-    names = plots.told(last, [*study.params])
+    noise = noise_of(study)
+    last, params = {**study.result.history, **noise}, [*study.params, *noise]
+    names = plots.told(last, params)
     held = [f"{words} {last[name][-1]:.5g}" for name, words in names.items() if plots.constant(last[name])]
     alt = (
         f"Curves over {study.iterations} iterations; at the end: free energy {last['free_energy'][-1]:.6g}, "
@@ -216,7 +218,14 @@ def draw_curves(study: Study) -> Picture:
         + (", as is the evidence of rows held out, at T = 1." if "holdout_evidence" in last else ".")
         + (f" The same all the time: {', '.join(held)}." if held else "")
     )
-    return picture("curves", plots.curves({"": last}, [*study.params]), alt, caption)
+    return picture("curves", plots.curves({"": last}, params), alt, caption)
+
+
+def noise_of(study: Study) -> dict[str, np.ndarray]:
+    """Standard deviation of the noise on each parameter that has some, by iteration, as the job has it."""
+    anneal, done = study.job.anneal, range(len(study.result.history["temperature"]))
+    found = {name: [value_at(spread, t, anneal.iterations) for t in done] for name, spread in anneal.noise}
+    return {f"noise on {name}": np.array(values) for name, values in found.items() if any(values)}
 
 
 def draw_quality(course: Course, gamma: int) -> Picture:
