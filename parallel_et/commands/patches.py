@@ -41,6 +41,8 @@ def arguments(argv: Sequence[str]) -> Patches:
     steps.add_argument("--mean-free", action="store_true", help="subtract from each patch its mean")
     zca = "whiten by the covariance of all patches, with EPS added to its eigenvalues"
     steps.add_argument("--zca", metavar="EPS", type=float, help=zca)
+    contrast = "scale each patch by itself so that its largest magnitude becomes MOST"
+    steps.add_argument("--contrast", metavar="MOST", type=float, help=contrast)
     steps.add_argument("--on-off", action="store_true", help="positive and negative parts as two channels")
     scale = "scale linearly so that the smallest and largest value of all patches become LOW and HIGH"
     steps.add_argument("--scale", metavar=("LOW", "HIGH"), nargs=2, type=float, help=scale)

@@ -15,6 +15,7 @@ from parallel_et.kernels import slabs
 from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of, with_none
 from parallel_et.models.parts.noises import SIGMA, Gauss, sigma_floor
 from parallel_et.models.parts.priors import PI, Bernoulli
+from parallel_et.models.parts.starts import lower_envelopes, sure_start
 
 FLOOR = 0.02
 """Least value of a field beside its mean: what is not above 0 could be the maximum for negative strengths only."""
@@ -89,6 +90,15 @@ class SSMCA(Model):
         positive = np.maximum(rows, 0.0)
         mean = positive.mean(0)
         return positive / np.where(mean > 0, mean, 1.0) if self.free else positive
+
+    def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
+        return self.from_rows("W", lower_envelopes(fields, points, along))
+
+    def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
+        # as if causes added up; a slab as wide as the data would take many iterations to become narrow
+        strength = summary.mean / (self.H * probability)
+        slab = {"mu": strength, "psi": (strength / 2) ** 2} if self.free and strength > 0 else {}
+        return {**sure_start(self, probability, summary), **slab}
 
     def constrain(self, params: Params) -> Params:
         inside = dict(super().constrain(params))

@@ -265,7 +265,8 @@ def on_real_data(
         here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
         judged = "met" if squares < experiment["below"] else "worse"
     if experiment["data"] == "channels":
-        here += f", {ranks.on_root_alone(partial(count_kinds, learned)).words()}"
+        active = float(np.mean(learned.params["pi"])) * learned.model.H
+        here += f", pi H = {active:.1f}, {ranks.on_root_alone(partial(count_kinds, learned)).words()}"
     return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
 
 

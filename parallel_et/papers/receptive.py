@@ -17,6 +17,9 @@ POOR = 0.5
 ANGLES, SCALES, WAVES = np.arange(4) * np.pi / 4, (1.0, 2.0), (3.0, 6.0, 10.0)
 """Where fits begin: directions, widths and wavelengths in pixels."""
 
+TRIED, KEPT = 8, 2
+"""Steps that each of them is followed for, and how many of the best are followed to the end."""
+
 
 class Kinds(NamedTuple):
     """How many fields are Gabor wavelets, globular, or neither."""
@@ -72,7 +75,8 @@ def fit(field: np.ndarray, shape: Callable[[np.ndarray, np.ndarray], np.ndarray]
         norm = drawn @ drawn
         return field.ravel() - (drawn @ field.ravel() / norm if norm > 1e-12 else 0.0) * drawn
 
-    return min(2 * float(least_squares(rest, start, max_nfev=60).cost) for start in starts)
+    begun = sorted((least_squares(rest, start, max_nfev=TRIED) for start in starts), key=lambda one: float(one.cost))
+    return min(2 * float(least_squares(rest, one.x, max_nfev=60).cost) for one in begun[:KEPT])
 
 
 def gabor(place: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -15,8 +15,8 @@ DATA = {
     "photos": "40000 patches of 26 x 26 pixels of a cat, a flower, grass and gravel, out of scikit-image and "
     "scikit-learn, made linear in luminance; the thesis's are of 900 photographs of van Hateren's",
     "large-photos": "500000 patches of 40 x 40 pixels of the same",
-    "channels": "50000 patches of 16 x 16 pixels of the same, whitened, positive and negative parts apart, scaled to 0 "
-    "to 10 all together; the thesis scales each",
+    "channels": "50000 patches of 16 x 16 pixels of the same, whitened, each scaled so that its largest magnitude is "
+    "10, positive and negative parts apart",
     "sound": "ten male voices of espeak-ng that say the sentence that the paper's, out of TIMIT, say",
     "phonemes": "six phonemes of a male voice of espeak-ng; the paper's are recorded, with [t] in place of [s]: the "
     "burst of espeak-ng's [t] is almost that of its [k]",
@@ -24,7 +24,7 @@ DATA = {
 }
 """What stands in for the data of papers, of which users may have better."""
 FILTERED: dict[str, Any] = {"clamp": 2.0, "dog": (1.0, 3.0)}
-WHITENED: dict[str, Any] = {"clamp": 2.0, "whiten": True, "on_off": True, "scale": (0.0, 10.0)}
+WHITENED: dict[str, Any] = {"clamp": 2.0, "whiten": True, "contrast": 10.0, "on_off": True}
 PHOTOS = {
     "photos": (40000, 26, FILTERED),
     "large-photos": (500000, 40, FILTERED),

@@ -1,30 +1,37 @@
 """Bars of any grey value: whether all are found, and the parameters of noise and strengths with them (TH fig. 3.4)."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from parallel_et.core.contract import Params
+from parallel_et.core.plan import Position
 from parallel_et.papers.table import Row
 from parallel_et.papers.variants import run_each
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.job import read_job
 from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_source
+from parallel_et.runs.training import begin
 from parallel_et.runs.trials import Trial
 
 CLOSE = 0.05
 """How far off a parameter may be that counts as recovered."""
 OFTEN = 0.95
 """Share of the trials in which all are to be."""
+ENOUGH = 10
+"""Iterations in which mu and psi settle if all else is known."""
 NAMES = ("sigma", "pi", "mu", "psi")
 
 
 def by_candidates(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials of several variants, a row each; none if stopped."""
+    """Run trials of several variants, a row each, and one with all but mu and psi known; none if stopped."""
 
     def look(path: Path, told: list[str], trials: list[Trial]) -> tuple[list[Trial], np.ndarray]:
         def off(trial: Trial) -> np.ndarray:
@@ -33,8 +40,31 @@ def by_candidates(
 
         return trials, ranks.from_root(lambda: np.array([off(trial) for trial in trials]))
 
-    found = run_each(ranks, options, experiment["variants"], place, seeds, look)
-    return [row_of(f"{experiment['job']}: {name}", *one) for name, one in (found or {}).items()]
+    if (found := run_each(ranks, options, experiment["variants"], place, seeds, look)) is None:
+        return []
+    rows, begun = [row_of(f"{experiment['job']}: {name}", *one) for name, one in found.items()], perf_counter()
+    if not experiment.get("known"):
+        return rows
+    best = ranks.on_root_alone(partial(errors_of_slab, options.job, options.set, seeds))
+    words = [f"{n} within {x:.1%}" for n, x in zip(NAMES[2:], np.abs(best).max(0), strict=True)]
+    words.append(f"both within {CLOSE:.0%} in {(np.abs(best) <= CLOSE).all(1).sum()} of {len(best)}")
+    name, seconds = f"{experiment['job']}: fields, sigma and pi known", (perf_counter() - begun) / len(best)
+    return [*rows, Row(name, "", ", ".join(words), "", len(best), seconds)]
+
+
+def errors_of_slab(job: str, settings: Sequence[str], seeds: range, root: Ranks) -> np.ndarray:
+    """Relative errors of mu and psi, (seeds, 2), that are learned where all else is known: what the data leave open."""
+
+    def one(seed: int) -> np.ndarray:
+        told = [f"run.seed={seed}", f"model.learn={list(NAMES[2:])}", f"anneal.iterations={ENOUGH}"]
+        training = begin(read_job(job, [*settings, *told]), root)
+        truth, model = training.truth, training.problem.model
+        numbers = {name: model.filled(name, float(np.mean(truth[name]))) for name in NAMES}
+        training.at = Position(0, model.constrain({"W": np.asfortranarray(truth["W"]), **numbers}))
+        training.run()
+        return errors(training.at.params, truth)[2:]
+
+    return np.array([one(seed) for seed in seeds])
 
 
 def errors(learned: Params, truth: Params) -> np.ndarray:

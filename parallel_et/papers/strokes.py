@@ -1,5 +1,6 @@
 """Strokes that hide each other, coded by maximal causes with strengths and by linear sparse coding (TH fig. 3.6)."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -27,8 +28,8 @@ SOME = 2000
 """Patches that are looked at, evenly spread."""
 MOST = 5
 """Strokes of a patch up to which they are told apart."""
-EPOCHS = 5
-"""Passes over the patches in which linear components are learned."""
+LEARNED, EPOCHS = 20_000, 5
+"""Patches, evenly spread, that linear components are learned of, and in how many passes."""
 USED = 1e-9
 """A component counts as used from this magnitude of its coefficient on."""
 
@@ -61,9 +62,8 @@ def beside_linear(
         learned = read_together(ranks, RunDirectory(str(folder)), {})
         found[name] = ranks.on_root_alone(partial(by_maximum, learned, perf_counter() - begun))
     source = strokes_of(learned)
-    for penalty in experiment["penalties"]:
-        found[f"linear, a = {penalty}"] = ranks.on_root_alone(partial(by_linear, source, learned, penalty))
-    counts = source.counts(0, source.points)[numbers(source)]
+    found |= ranks.on_root_alone(partial(by_linear, source, learned, experiment["penalties"], experiment["at_most"]))
+    counts = source.counts(0, source.points)[numbers(source, SOME)]
     ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(by_strokes(found, counts))))
     return [
         Row(
@@ -102,15 +102,15 @@ def judged(name: str, found: dict[str, Coded], variants: Any) -> str:
     return "worse" if beaten else "met"
 
 
-def numbers(source: Strokes) -> np.ndarray:
-    """Which patches are looked at."""
-    return np.linspace(0, source.points - 1, min(source.points, SOME)).astype(int)
+def numbers(source: Strokes, count: int) -> np.ndarray:
+    """Which patches so many are, evenly spread."""
+    return np.linspace(0, source.points - 1, min(source.points, count)).astype(int)
 
 
-def patches(source: Strokes) -> tuple[np.ndarray, np.ndarray]:
+def patches(source: Strokes, count: int = SOME) -> tuple[np.ndarray, np.ndarray]:
     """These as they were seen, and without noise."""
-    seen = source.read(0, source.points)[:, : source.dims]
-    return np.ascontiguousarray(seen[numbers(source)]), source.clean(0, source.points)[numbers(source)]
+    seen, some = source.read(0, source.points)[:, : source.dims], numbers(source, count)
+    return np.ascontiguousarray(seen[some]), source.clean(0, source.points)[some]
 
 
 def coded(source: Strokes, used: np.ndarray, reconstruction: np.ndarray, seconds: float) -> Coded:
@@ -119,21 +119,33 @@ def coded(source: Strokes, used: np.ndarray, reconstruction: np.ndarray, seconds
     return Coded(used, error, clean, seconds)
 
 
-def by_linear(source: Strokes, run: StoredRun, penalty: float, root: Ranks) -> Coded:
-    """Of as many components that add up, with the penalty on the magnitudes of their coefficients (TH eq. 3.1)."""
-    from sklearn.decomposition import MiniBatchDictionaryLearning
+def by_linear(
+    source: Strokes, run: StoredRun, penalties: Sequence[float], at_most: Sequence[int], root: Ranks
+) -> dict[str, Coded]:
+    """Of as many components that add up: with penalties on the magnitudes of coefficients (TH eq. 3.1), and by pursuit.
 
-    begun = perf_counter()
-    coder = MiniBatchDictionaryLearning(
-        run.model.H,
-        alpha=penalty,
-        max_iter=EPOCHS,
-        transform_algorithm="lasso_lars",
-        transform_alpha=penalty,
-        random_state=run.job.run.seed,
-    ).fit(source.read(0, source.points)[:, : source.dims])
-    code = coder.transform(patches(source)[0])
-    return coded(source, (np.abs(code) > USED).sum(1), code @ coder.components_, perf_counter() - begun)
+    Orthogonal matching pursuit takes a number of components ``at_most``, with coefficients that no penalty makes
+    smaller; of the components that the penalties have led to, those count that leave the least error.
+    """
+    from sklearn.decomposition import MiniBatchDictionaryLearning, sparse_encode
+
+    Y, found, pursued = patches(source)[0], dict[str, Coded](), {k: list[Coded]() for k in at_most}
+
+    def code_of(components: np.ndarray, begun: float, **how: Any) -> Coded:
+        code = sparse_encode(Y, components, **how)
+        return coded(source, (np.abs(code) > USED).sum(1), code @ components, perf_counter() - begun)
+
+    for penalty in penalties:
+        begun = perf_counter()
+        coder = MiniBatchDictionaryLearning(
+            run.model.H, alpha=penalty, max_iter=EPOCHS, random_state=run.job.run.seed, fit_algorithm="cd"
+        ).fit(patches(source, LEARNED)[0])
+        components = coder.components_
+        found[f"linear, a = {penalty}"] = code_of(components, begun, algorithm="lasso_lars", alpha=penalty)
+        for k, codes in pursued.items():
+            codes.append(code_of(components, begun, algorithm="omp", n_nonzero_coefs=k))
+    best = {k: min(codes, key=lambda one: one.error.mean()) for k, codes in pursued.items()}
+    return found | {f"linear, at most {k}": one for k, one in best.items()}
 
 
 def by_strokes(found: dict[str, Coded], counts: np.ndarray) -> Any:

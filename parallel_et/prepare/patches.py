@@ -43,6 +43,7 @@ class Patches:
     whiten: bool = False
     mean_free: bool = False
     zca: float | None = None
+    contrast: float | None = None
     on_off: bool = False
     scale: Sequence[float] | None = None
     fresh: bool = False
@@ -63,6 +64,7 @@ class Patches:
             ("dog", different, "two different positive numbers below 10000"),
             ("on_off", not (self.on_off and self.colour), "none with --colour"),
             ("zca", self.zca is None or 0 < self.zca < np.inf, "a positive number"),
+            ("contrast", self.contrast is None or 0 < self.contrast <= SINGLE, "a positive number"),
             ("scale", -SINGLE <= low < high <= SINGLE, "a number and a larger one"),
         )
         refuse_bad(self, checks)
@@ -71,7 +73,8 @@ class Patches:
         """What is done to the images of files and to patches."""
         noise = None if self.noise is None else Noise(self.noise, self.seed, files)
         dog, scale = ((pair[0], pair[1]) if pair else None for pair in (self.dog, self.scale))
-        return Steps(noise, self.clamp, dog, self.whiten, self.mean_free, self.zca, self.on_off, scale)
+        whole, patches = (noise, self.clamp, dog, self.whiten), (self.mean_free, self.zca, self.contrast, self.on_off)
+        return Steps(*whole, *patches, scale)
 
     def cut(self, ranks: Ranks) -> int:
         """Look at the images, then cut, prepare and write the patches; collective. Returns the exit code."""

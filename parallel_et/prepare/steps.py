@@ -43,6 +43,7 @@ class Steps:
     whiten: bool = False
     mean_free: bool = False
     zca: float | None = None
+    contrast: float | None = None
     on_off: bool = False
     scale: tuple[float, float] | None = None
 
@@ -62,6 +63,7 @@ class Steps:
         steps = {
             "mean-free": {} if self.mean_free else None,
             "zca": None if self.zca is None else {"epsilon": self.zca, "matrix": "/zca/matrix", "mean": "/zca/mean"},
+            "contrast": None if self.contrast is None else {"largest magnitude of each patch": self.contrast},
             "on-off": {"channels": ["positive part", "negative part"]} if self.on_off else None,
             "scale": None if self.scale is None else {"from": list(span or ()), "to": list(self.scale)},
         }
@@ -117,6 +119,9 @@ def prepare(patches: np.ndarray, steps: Steps, zca: Zca | None, span: tuple[floa
         if zca is None:
             return values.reshape(patches.shape)
         values = (values - zca.mean) @ zca.matrix
+    if steps.contrast is not None:
+        largest = np.abs(values).max(1, keepdims=True)
+        values *= steps.contrast / np.where(largest > 0, largest, 1.0)
     values = values.reshape(patches.shape)
     if steps.on_off:
         values = np.maximum(np.stack([values, -values], 1), 0.0)

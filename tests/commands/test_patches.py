@@ -158,6 +158,10 @@ def test_steps_on_patches_are_those_of_a_plain_computation(place):
     with h5py.File(place / "out.h5") as file:
         np.testing.assert_allclose(file["zca/matrix"], matrix, atol=1e-8)
         assert file["zca/mean"].shape == (36,)
+    each = 3 * X / np.abs(X).max(1)[:, None]
+    found, steps = made(place, "images", "--size", "6", "--all", "--mean-free", "--zca", "0.1", "--contrast", "3")
+    np.testing.assert_allclose(found.reshape(X.shape), each, atol=1e-4)
+    assert steps[-1] == {"step": "contrast", "largest magnitude of each patch": 3.0}
     X = np.stack([np.clip(X, 0, None), -np.clip(X, None, 0)], 1)
     every = ("--mean-free", "--zca", "0.1", "--on-off", "--scale", "-1", "10")
     found, steps = made(place, "images", "--size", "6", "--all", *every, ranks=2)

@@ -239,6 +239,18 @@ def test_fields_stay_above_their_floor_and_have_the_mean_one():
         assert (params["W"].min(0) >= 0.999 * FLOOR * params["W"].mean(0) / (1 + FLOOR)).all()
 
 
+def test_bars_are_found_from_third_moments_on():
+    rng, place = np.random.default_rng(10), np.indices((3, 3)).reshape(2, 9)
+    bars = (place[:, :, None] == np.arange(3)).transpose(0, 2, 1).reshape(6, 9) * 10.0
+    s = np.where(rng.random((600, 6)) < 0.25, rng.normal(1.0, 0.25, (600, 6)), 0.0)
+    Y = (s[..., None] * bars).max(1) + rng.standard_normal((600, 9))
+    model = {"name": "ssmca", "causes": 6, "learn": ALL, "init": {"W": {"moments": "third"}}}
+    found = fit(job_table(model, {"scheme": "sample", "samples": 60, "chains": 1}, {"iterations": 8}), Y).params
+    W = found["W"] / np.linalg.norm(found["W"], axis=0)
+    assert ((bars / np.linalg.norm(bars, axis=1)[:, None]) @ W).max(1).min() > 0.99
+    assert float(found["psi"]) / float(found["mu"]) ** 2 == pytest.approx(0.0625, rel=0.2)
+
+
 @pytest.mark.parametrize(
     "inference, anneal, line",
     [

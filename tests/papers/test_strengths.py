@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parallel_et.papers.strengths import errors, row_of
+from parallel_et.papers.strengths import errors, errors_of_slab, row_of
 from parallel_et.papers.strokes import beside_linear
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.repeat import TrialsOptions
@@ -47,13 +47,24 @@ def test_a_trial_counts_if_all_causes_are_found_and_all_parameters_are_close():
     assert row.verdict == "worse"
 
 
+def test_the_slab_is_learned_where_all_else_is_known(tmp_path):
+    bars = 'source = "bars"\npoints = 400\ngrid = 3\nstd = 2.5\noverlap = "max"\n[inference]'
+    data = JOB[JOB.index("source") : JOB.index("[inference]")]
+    (tmp_path / "job.toml").write_text(JOB.replace(data + "[inference]", bars).replace("causes = 4", "causes = 6"))
+    off = errors_of_slab(str(tmp_path / "job.toml"), [], range(7, 9), Ranks())
+    assert off.shape == (2, 2)
+    assert (np.abs(off) < [0.05, 0.25]).all()
+    assert (off != 0).all()
+
+
 def test_strokes_are_coded_by_both(tmp_path):
     pytest.importorskip("sklearn")
     (tmp_path / "job.toml").write_text(JOB)
-    experiment = {"job": "strokes", "variants": {"own": []}, "penalties": [50], "published": {"own": "sparser"}}
+    experiment = {"job": "strokes", "variants": {"own": []}, "penalties": [50], "at_most": [1]}
+    experiment |= {"published": {"own": "sparser"}}
     options = TrialsOptions(str(tmp_path / "job.toml"), ["run.seed=5"], 1)
     rows = beside_linear(Ranks(), experiment, options, tmp_path / "strokes", range(5, 6))
-    assert [row.job for row in rows] == ["strokes: own", "strokes: linear, a = 50"]
+    assert [row.job for row in rows] == ["strokes: own", "strokes: linear, a = 50", "strokes: linear, at most 1"]
     assert "components a patch, MSE" in rows[0].here
     assert rows[0].verdict in ("met", "worse")
     assert (tmp_path / "strokes.png").exists()

@@ -19,7 +19,7 @@ from parallel_et.models.parts.fields import W, all_products, block_norms, oversh
 from parallel_et.models.parts.listed import weighted
 from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
-from parallel_et.models.parts.starts import sure_start
+from parallel_et.models.parts.starts import LOW, lower_envelopes, sure_start
 
 DENSE = 0.2
 """Share of the single causes from which on a product with all of them is faster than a loop over those that matter."""
@@ -49,9 +49,6 @@ class Softness(NamedTuple):
     outer: float
 
 
-FAR, LOW = 0.05, 0.1
-"""Share of the points that surely have a cause, being farthest in its direction, and which quantile of them is its
-field."""
 FEW = 20
 """Points with a cause from which on their quantile says something of its field."""
 
@@ -121,10 +118,7 @@ class MaximalModel(Model):
         return mean, mean / 3
 
     def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
-        # no point lies below the field of an active cause, and some lie on it: where no other active one is larger
-        count = max(1, round(FAR * len(points)))
-        farthest = np.argsort(-along, 0, kind="stable")[:count]
-        return np.stack([np.quantile(points[some], LOW, axis=0) for some in farthest.T], 1) if along.size else fields
+        return lower_envelopes(fields, points, along)
 
     def released(self, W: np.ndarray, points: np.ndarray, active: np.ndarray) -> np.ndarray:
         # a value that never is the largest is never learned: others, active in its stead, hide that it is too small

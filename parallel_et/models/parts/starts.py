@@ -2,11 +2,16 @@
 
 from typing import Any
 
+import numpy as np
+
 from parallel_et.core.contract import Model, Summary
 from parallel_et.core.options import number_of
 
 SURE = 0.25
 """Standard deviation of the noise beside the one that it begins with otherwise, which would blur the fields again."""
+FAR, LOW = 0.05, 0.1
+"""Share of the points that surely have a cause, being farthest in its direction, and which quantile of them is its
+field."""
 FROM_MOMENTS: dict[str, dict[str, Any]] = {
     "model": {"init": {"W": {"moments": "third"}}},
     "anneal": {"temperature": 1.0, "renew": 12},
@@ -18,3 +23,13 @@ def sure_start(model: Model, probability: float, summary: Summary) -> dict[str, 
     """Sigma, where there is one, and pi of fields that the moments have told, with the ``probability`` of a cause."""
     sigma = {"sigma": SURE * number_of(model, "sigma", summary)} if "sigma" in model.params else {}
     return {**sigma, "pi": probability}
+
+
+def lower_envelopes(fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
+    """Fields (D, m) of which the largest counts, as ``Model.from_directions`` has them.
+
+    No point lies below the field of an active cause, and some lie on it: where no other active one is larger.
+    """
+    count = max(1, round(FAR * len(points)))
+    farthest = np.argsort(-along, 0, kind="stable")[:count]
+    return np.stack([np.quantile(points[some], LOW, axis=0) for some in farthest.T], 1) if along.size else fields
