@@ -26,7 +26,6 @@ from parallel_et.runs.recovery import causes_of, recovery
 from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
-from parallel_et.schemes.parts.selection import chosen
 
 HALF, NEAR = 0.5, 1
 """Share of an object that is to be seen, and pixels by which its place may be off."""
@@ -91,7 +90,7 @@ def places_of(run: StoredRun, source: Source) -> Places:
         Y = source.read(first, min(first + BLOCK, N))
         block, begun = inference.rows_as_block(Y, first), process_time()
         seen, kept = model.observe(step.ready, block, False), run.scheme.vacant(len(block))
-        candidates = chosen(run.scheme.selection, step, block, seen, kept, run.scheme.candidates)
+        candidates = run.scheme.selection.select(step, block, seen, kept, run.scheme.candidates)
         seconds += process_time() - begun
         picked.append(on_grid(candidates, model.H, model.grid))
         best.append(inference.block(Y, first)["map_places"])
