@@ -75,8 +75,10 @@ def fit(field: np.ndarray, shape: Callable[[np.ndarray, np.ndarray], np.ndarray]
         norm = drawn @ drawn
         return field.ravel() - (drawn @ field.ravel() / norm if norm > 1e-12 else 0.0) * drawn
 
-    begun = sorted((least_squares(rest, start, max_nfev=TRIED) for start in starts), key=lambda one: float(one.cost))
-    return min(2 * float(least_squares(rest, one.x, max_nfev=60).cost) for one in begun[:KEPT])
+    with np.errstate(over="ignore", invalid="ignore"):  # widths without end; such steps are taken back
+        begun = [least_squares(rest, start, max_nfev=TRIED) for start in starts]
+        begun.sort(key=lambda one: float(one.cost))
+        return min(2 * float(least_squares(rest, one.x, max_nfev=60).cost) for one in begun[:KEPT])
 
 
 def gabor(place: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -155,7 +155,8 @@ def by_strokes(found: dict[str, Coded], counts: np.ndarray) -> Any:
         for number, (name, one) in enumerate(found.items()):
             at = [k for k in range(MOST + 1) if (counts == k).any()]
             mean = [getattr(one, what)[counts == k].mean() for k in at]
-            axis.plot(at, mean, ".-", color=PALETTE[1:][number % (len(PALETTE) - 1)], label=name)
+            again, colour = divmod(number, len(PALETTE) - 1)
+            axis.plot(at, mean, ".--" if again else ".-", color=PALETTE[1:][colour], label=name)
         axis.set_xlabel("strokes in a patch", fontsize=8)
         axis.set_ylabel("components" if what == "used" else "mean squared error", fontsize=8)
         axis.set_yscale("symlog" if what == "used" else "linear")
