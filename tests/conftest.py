@@ -19,8 +19,14 @@ LONG = (
     "test_start",
     "test_stop",
     "test_trials",
+    "test_bits",
+    "test_faults",
+    "test_kept",
+    "test_examples",
+    "test_memory",
+    "test_estimator",
 )
-"""Files that take long begin first, so that two workers end at about the same time."""
+"""Files that take long begin first, so that all workers end at about the same time."""
 
 
 def pytest_collection_modifyitems(items):
