@@ -30,7 +30,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("threads", [1, 2, *([3] if MPI.COMM_WORLD.size == 1 else [])])
+@pytest.mark.parametrize("threads", [1, 2, 3])
 def test_parameters_and_free_energy_are_bit_equal(on_one_rank, threads):
     """Of all jobs by one thread, and by several on one rank; of one for each way of working together by the others."""
     names = tuple(JOBS) if threads == 1 or MPI.COMM_WORLD.size == 1 else MANY
