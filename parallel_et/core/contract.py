@@ -220,6 +220,16 @@ class Model(Learner):
         """
         return fields
 
+    def beside(
+        self, params: Params, fields: np.ndarray, points: np.ndarray, rest: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Fields (D, m) of causes that are missing, and by how much each raises the free energy (m,), most first.
+
+        ``fields`` (D, k) were found of what is left, ``rest`` (n, D), of points (n, D), some of all. By default they
+        are taken, and nothing is known of what they gain.
+        """
+        return fields, None
+
     def released(self, W: np.ndarray, points: np.ndarray, active: np.ndarray) -> np.ndarray:
         """The fields (D, H) with what holds some of their values taken off, where learning could not move these.
 

@@ -57,8 +57,8 @@ def renew(problem: Problem, ranks: Ranks, at: Position, iterate: Callable[..., A
     left, before = unexplained(problem, ranks, at.params, now)
 
     def begun(root: Ranks) -> tuple[Params, int]:
-        fields = missing(problem, left, stream(problem.seed, "renew", at.iteration), root)
-        return with_new(problem, at, number, left, fields)
+        found = missing(problem, at.params, left, stream(problem.seed, "renew", at.iteration), root)
+        return with_new(problem, at, number, left, *found)
 
     params, count = ranks.on_root_alone(begun)
     if count == 0:
@@ -97,11 +97,18 @@ def unexplained(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) ->
     return Left(*np.split(found, [model.D, 2 * model.D], 1)), free_energy
 
 
-def missing(problem: Problem, left: Left, rng: np.random.Generator, root: Ranks) -> np.ndarray:
-    """Fields (D, m) along which what is left is skewed, those of most skewness first; none if there is none."""
+def missing(
+    problem: Problem, params: Params, left: Left, rng: np.random.Generator, root: Ranks
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Fields (D, m) along which what is left is skewed, those of most skewness first; none if there is none.
+
+    A model may know better, and then also what each gains (m,).
+    """
     directions, skewness, white = skewed_directions(left.rest, rng, root)
     fields, _ = fields_of(directions, skewness, white, one_active=False)
-    return problem.model.from_directions(fields, left.points, (left.rest - white.mean) @ white.to @ directions.T)
+    along = (left.rest - white.mean) @ white.to @ directions.T
+    fields = problem.model.from_directions(fields, left.points, along)
+    return problem.model.beside(params, fields, left.points, left.rest)
 
 
 def skewed_directions(rest: np.ndarray, rng: np.random.Generator, root: Ranks) -> tuple[np.ndarray, np.ndarray, White]:
@@ -129,10 +136,13 @@ def by_chance(points: int) -> float:
     return max(SKEWED, 2 * np.sqrt(6 * DIRECTIONS / points))
 
 
-def with_new(problem: Problem, at: Position, number: int, left: Left, fields: np.ndarray) -> tuple[Params, int]:
+def with_new(
+    problem: Problem, at: Position, number: int, left: Left, fields: np.ndarray, gains: np.ndarray | None = None
+) -> tuple[Params, int]:
     """The parameters with some of the new fields (D, m) in place of those that are missed least, and how many.
 
-    Without any new ones all stays. In every second attempt values are released instead, if the model holds some.
+    Without any new ones all stays. In every second attempt values are released instead, if the model holds some. Where
+    it is known what fields gain (m,), as many are taken as gain more than is lost by them, and one in any case.
     """
     few = problem.model.H // SHARE >> number // PATIENCE
     if fields.shape[1] == 0:
@@ -142,9 +152,12 @@ def with_new(problem: Problem, at: Position, number: int, left: Left, fields: np
         if changed := int((released != at.params["W"]).any(0).sum()):
             return problem.model.constrain({**at.params, "W": released}), changed
     lost = -np.log(np.maximum(1 - left.active, SURE)).sum(0)  # of the free energy, by the absence of each atom
-    least = np.argsort(np.bincount(problem.model.latents.owners, lost, problem.model.H), kind="stable")
-    if few > 1:
-        count = min(few, fields.shape[1])
+    lost = np.bincount(problem.model.latents.owners, lost, problem.model.H)
+    least = np.argsort(lost, kind="stable")
+    if few > 1 or (gains is not None and number % 4 == 0):
+        count = min(max(few, 1), fields.shape[1])
+        if gains is not None:
+            count = max(1, int((gains[:count] > lost[least[:count]]).sum()))
         old, new = least[:count], np.arange(count)
     else:
         rng = stream(problem.seed, "renewed", at.iteration)

@@ -72,6 +72,19 @@ def test_values_that_are_held_at_zero_are_released(tmp_path):
     assert cosines(W, found.W).min() > 0.98
 
 
+def test_a_dim_cause_that_the_others_hide_is_found(tmp_path):
+    rng, (_, W) = np.random.default_rng(5), planted("mca")
+    W[:, 0] = 0.0
+    W[[2, 7], 0] = 0.3, 0.2
+    means = (W * (rng.random((3000, 1, 6)) < 0.2)).max(-1)
+    Y, lost = rng.normal(means, 0.1), W.copy()
+    lost[:, 0] = W[:, 1]  # one is there twice instead
+    without, found = (fit(job("mca", KEPT, lost, tmp_path, **more), Y) for more in ({}, {"renew": 6}))
+    assert cosines(W, without.W).min() < 0.95
+    assert cosines(W, found.W).min() > 0.95
+    assert found.history["renewed_fields"].sum() > 0
+
+
 def test_a_run_that_breaks_off_after_an_attempt_goes_on_to_the_same_bits(tmp_path):
     Y, _ = planted("nmf", 400)
     job = lost("nmf", KEPT, renew=3, iterations=12)
@@ -165,3 +178,19 @@ def test_the_fields_that_are_missed_least_are_replaced():
     one = with_new(problem, Position(0, params), 2, left, new)[1]  # half as many
     assert one == 1
     assert with_new(problem, Position(0, params), 0, left, new[:, :0])[1] == 0
+
+
+@pytest.mark.parametrize(
+    "number, gains, count", [(0, (9, 8, 7), 3), (0, (9, 1, 1), 1), (0, (1, 1, 1), 1), (8, (9, 8, 7), 1)]
+)
+def test_no_more_fields_are_replaced_than_gain_more_than_is_lost(number, gains, count):
+    problem, params = problem_of(
+        job_table({"name": "mca", "causes": 32}, {"candidates": 3, "gamma": 2}), np.ones((4, 5))
+    )
+    active = np.full((4, 32), 0.9)
+    active[:, [5, 9, 30]] = 0.5  # by each of which 4 log 2 is lost
+    left, new = Left(np.ones((4, 5)), np.ones((4, 5)), active), 1.0 + np.arange(15.0).reshape(5, 3)
+    found, replaced = with_new(problem, Position(0, params), number, left, new, np.array(gains, float))
+    assert replaced == count
+    assert np.flatnonzero((found["W"] != params["W"]).any(0)).tolist() == [5, 9, 30][:count]
+    np.testing.assert_array_equal(found["W"][:, [5, 9, 30][:count]], new[:, :count])

@@ -15,6 +15,7 @@ from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Table, best
 from parallel_et.kernels import counts, maximal, shares, truncated
 from parallel_et.kernels.rows import LANES, aligned
+from parallel_et.models.parts.beside import fields_beside
 from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
 from parallel_et.models.parts.listed import weighted
 from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
@@ -119,6 +120,11 @@ class MaximalModel(Model):
 
     def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
         return lower_envelopes(fields, points, along)
+
+    def beside(
+        self, params: Params, fields: np.ndarray, points: np.ndarray, rest: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        return fields_beside(self.noise, params, fields, points, rest)
 
     def released(self, W: np.ndarray, points: np.ndarray, active: np.ndarray) -> np.ndarray:
         # a value that never is the largest is never learned: others, active in its stead, hide that it is too small
