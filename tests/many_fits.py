@@ -131,6 +131,7 @@ JOBS = {
     "learned selection of samples": ({"name": "gmm"}, {**SAMPLE, **GP, "samples": 90}, 150, "float64", ANNEAL),
     "learned selection of draws": (SLAB, {**DRAWING, **GP}, 150, "float64", ANNEAL),
     "learned selection of ternary": (TERNARY, {**ET, **FULL}, 150, "float64", ANNEAL),
+    "learned selection of places": (INVECA, {**ET, **GP, "gamma": 3}, 150, "float32", ANNEAL),
     "learned selection of occlusion": (OCA, {**ET, **GP}, 150, "float64", ANNEAL),
     "dealt": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
     "dealt to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),

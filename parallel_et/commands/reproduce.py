@@ -16,6 +16,7 @@ from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.errors import UserError
 from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.papers.kinds import KINDS, on_real_data
+from parallel_et.papers.samples import draw_curve
 from parallel_et.papers.sources import described, named_data, own_data, prepare, rows_of
 from parallel_et.papers.table import Row, markdown, title_of
 from parallel_et.papers.variants import slug
@@ -88,13 +89,16 @@ def reproduce(ranks: Ranks, args: argparse.Namespace) -> int:
             settings = [f"data.source={source}"]
             if experiment["data"] in own:  # all of it, however much it is
                 settings.append(f"data.points={ranks.from_root(partial(rows_of, source))}")
-            new = []
+            new, runs = [], []
             for name, more in experiment.get("variants", {"": []}).items():
                 place = folder / "-".join(filter(None, [experiment["job"], slug(name)]))
+                runs.append(place)
                 options = TrainOptions(job, [*settings, *more], max_time=args.max_time)
                 if not (one := on_real_data(ranks, experiment, options, place, say)):
                     return STOPPED
                 new += [replace(row, job=": ".join(filter(None, [row.job, name]))) for row in one]
+            if experiment.get("curve"):
+                draw_curve(ranks, runs, folder / f"{experiment['job']}.png")
         else:
             count = args.trials or experiment["trials"]
             first = experiment.get("seed", table["seed"])

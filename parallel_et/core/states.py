@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from parallel_et.core.windows import Windows
 from parallel_et.kernels import select
 
 MANY = 1 << 40
@@ -28,6 +29,7 @@ class Latents(NamedTuple):
     least, most : active atoms of a state; None: as many as there are
     ordered : whether their order counts
     owner : (atoms,) to whom each belongs, of whose atoms at most one is active; () where each is its own
+    windows : what of a point is to be seen at each place, if atom h + x H is cause h at place x
     """
 
     atoms: int
@@ -35,6 +37,7 @@ class Latents(NamedTuple):
     most: int | None = None
     ordered: bool = False
     owner: tuple[int, ...] = ()
+    windows: Windows | None = None
 
     @property
     def owners(self) -> np.ndarray:
@@ -205,6 +208,24 @@ def best(scores: np.ndarray, count: int) -> np.ndarray:
     candidates = np.empty((len(scores), count), np.int32)
     select.largest(np.ascontiguousarray(scores), candidates)
     return candidates
+
+
+def best_places(scores: np.ndarray, count: int) -> np.ndarray:
+    """By scores (n, H, places) the best place of each cause, and of these the best; beyond H also other places.
+
+    As atoms h + x H, in rising order, (n, count) int32.
+    """
+    n, H, _ = scores.shape
+    place = scores.argmax(2)
+    top = np.take_along_axis(scores, place[..., None], 2)[..., 0]
+    if count <= H:
+        cause = best(top, count)
+        candidates = (cause + H * np.take_along_axis(place, cause, 1)).astype(np.int32)
+        candidates.sort(axis=1)
+        return candidates
+    scores = scores.copy()
+    np.put_along_axis(scores, place[..., None], np.inf, 2)
+    return best(scores.transpose(0, 2, 1).reshape(n, -1), count)
 
 
 def nearest(points: np.ndarray, count: int) -> np.ndarray:

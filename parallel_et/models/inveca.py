@@ -13,7 +13,8 @@ from scipy.special import gammaln
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Param, Params, Sum, Summary, Totals
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.posterior import Listed, Sparse, Tabled
-from parallel_et.core.states import Latents, Table, best
+from parallel_et.core.states import Latents, Table, best_places
+from parallel_et.core.windows import Windows
 from parallel_et.errors import UserError
 from parallel_et.kernels import inveca, truncated
 from parallel_et.kernels.rows import aligned, padded
@@ -110,7 +111,8 @@ class InvECA(Model):
         self.wide = padded(self.inside)
         self.sizes = {**self.sizes, "P": self.inside, "F": self.inside * self.channels}
         ways = max(self.places, self.inside)  # an image has at least the pixels of an object, whose job is checked
-        self.latents = Latents(self.H * ways, ordered=True, owner=tuple(range(self.H)) * ways)
+        self.windows = Windows(self.grid, self.size, self.channels)
+        self.latents = Latents(self.H * ways, ordered=True, owner=tuple(range(self.H)) * ways, windows=self.windows)
         self.prior, self.noise = Ordered(self.H, self.places), Gauss()
 
     @classmethod
@@ -163,16 +165,9 @@ class InvECA(Model):
         for place in range(flat.shape[1]):
             cause = np.where(flat[:, place] >= 0, flat[:, place] % self.H, -1)
             mask = with_none(masks)[cause] if each is None else each[:, place] * (cause >= 0)[:, None]
-            pixels = self._pixels(np.maximum(flat[:, place], 0) // self.H)
+            pixels = self.windows.pixels(np.maximum(flat[:, place], 0) // self.H)
             images[rows, pixels] += mask[..., None] * (features[cause] - images[rows, pixels])
         return images.reshape(*states.shape[:-1], self.D)
-
-    def _pixels(self, place: np.ndarray) -> np.ndarray:
-        """The pixels that an object at a place covers, (..., P)."""
-        step = np.arange(self.size)
-        row = (place[..., None] // self.grid[1] + step) % self.grid[0]
-        column = (place[..., None] % self.grid[1] + step) % self.grid[1]
-        return (row[..., :, None] * self.grid[1] + column[..., None, :]).reshape(*place.shape, -1)
 
     def draw(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         states = self.prior.draw(params, rng, count)
@@ -265,16 +260,7 @@ class InvECA(Model):
         candidates = np.empty((n, count), np.int32)
         for first in range(0, n, step):
             some = slice(first, min(first + step, n))
-            scores = self.scores(ready, Seen(seen.Y[some], seen.base[some]))
-            place = scores.argmax(2)
-            top = np.take_along_axis(scores, place[..., None], 2)[..., 0]
-            if count <= self.H:
-                cause = best(top, count)
-                candidates[some] = cause + self.H * np.take_along_axis(place, cause, 1)
-            else:
-                np.put_along_axis(scores, place[..., None], np.inf, 2)
-                candidates[some] = best(scores.transpose(0, 2, 1).reshape(len(scores), -1), count)
-        candidates.sort(axis=1)
+            candidates[some] = best_places(self.scores(ready, Seen(seen.Y[some], seen.base[some])), count)
         return candidates
 
     def over_table(

@@ -1,6 +1,6 @@
 """Objects that stand anywhere: whether all are found, and how far from their places they are (TH fig. 4.6 and 4.7)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import process_time
@@ -22,7 +22,7 @@ from parallel_et.report.picture import png
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.inference import Inference
 from parallel_et.runs.reading import StoredRun, read_together
-from parallel_et.runs.recovery import causes_of, recovery
+from parallel_et.runs.recovery import causes_for, causes_of, recovery
 from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
@@ -39,8 +39,8 @@ class Places(NamedTuple):
     Attributes
     ----------
     found : how many of the objects are represented, of ``objects``
-    selected, best : (m,) pixels between the place of each object that is at least half visible and that of its
-        candidate, or in the MAP state; -1 if it has none
+    selected, best : (m,) pixels between the place of each object that is at least half visible and the nearest of a
+        cause that stands for it, among the candidates or in the MAP state; -1 if there is none
     seconds : of processor, for the candidates of all scenes
     course : (iterations,) the free energy a point
     training : seconds
@@ -54,25 +54,32 @@ class Places(NamedTuple):
     course: np.ndarray
     training: float
 
-    def share(self, gaps: np.ndarray) -> float:
-        """Of the objects whose place is right but for ``NEAR`` pixels."""
-        return float(((gaps >= 0) & (gaps <= NEAR)).mean())
+
+def share_near(gaps: np.ndarray) -> float:
+    """Of the objects with such ``gaps`` (m,), those whose place is right but for ``NEAR`` pixels."""
+    return float(((gaps >= 0) & (gaps <= NEAR)).mean())
 
 
 def run_anywhere(
-    ranks: Ranks, options: TrialsOptions, settings: Sequence[str], place: Path, seeds: range
-) -> list[Places] | None:
-    """Train once for each seed, and look for the objects of all scenes; draws what came out; None if stopped."""
-    found = []
-    for seed in seeds:
-        path, told = place / str(seed), [*options.set, *settings, f"run.seed={seed}"]
-        run = TrainOptions(options.job, told, str(path), max_time=options.max_time, quiet=True)
-        if train_job(ranks, run, without_picture) == STOPPED:
-            return None
-        stored = read_together(ranks, RunDirectory(str(path)), {})
-        source = open_together(stored.job, ranks)
-        found.append(ranks.from_root(partial(places_of, stored, source)))
-    ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(drawn(found))))
+    ranks: Ranks, options: TrialsOptions, variants: Mapping[str, Sequence[str]], place: Path, seeds: range
+) -> dict[str, list[Places]] | None:
+    """Train each variant once for each seed, and look for the objects of all scenes; None if stopped.
+
+    Draws what came out, of all variants beside each other.
+    """
+    found: dict[str, list[Places]] = {}
+    for name, settings in variants.items():
+        for seed in seeds:
+            path = place.with_name(f"{place.name}-{name}") / str(seed)
+            told = [*options.set, *settings, f"run.seed={seed}"]
+            run = TrainOptions(options.job, told, str(path), max_time=options.max_time, quiet=True)
+            if train_job(ranks, run, without_picture) == STOPPED:
+                return None
+            stored = read_together(ranks, RunDirectory(str(path)), {})
+            source = open_together(stored.job, ranks)
+            found.setdefault(name, []).append(ranks.from_root(partial(places_of, stored, source)))
+    picture = place.with_name("-".join([place.name, *found]) + ".png")
+    ranks.from_root(lambda: write_whole(picture, png(drawn(found))))
     return found
 
 
@@ -81,7 +88,8 @@ def places_of(run: StoredRun, source: Source) -> Places:
     model, N = run.model, source.points
     if model.grid is None or not isinstance(source, Objects):
         raise UserError(f"{run.job.name}: expected a model of objects anywhere, and such data, found others")
-    outcome = recovery(model, run.scheme, run.params, causes_of(run.result.truth, model.D))
+    objects = causes_of(run.result.truth, model.D)
+    outcome = recovery(model, run.scheme, run.params, objects)
     scenes = [source.scenes(index) for index in range(-(-N // GROUP))]
     true = Scenes(*(np.concatenate(parts)[:N] for parts in zip(*scenes, strict=True)))
     step, inference = at_rest(model, run.scheme, run.params), Inference(model, run.scheme, run.params, ("map",))
@@ -94,21 +102,28 @@ def places_of(run: StoredRun, source: Source) -> Places:
         seconds += process_time() - begun
         picked.append(on_grid(candidates, model.H, model.grid))
         best.append(inference.block(Y, first)["map_places"])
-    shift = np.column_stack(np.divmod(outcome.atom // model.H, model.grid[1]))  # of a mask, in its square
-    shown = (true.visible >= HALF) & outcome.found
-    gaps = [
-        distances(np.concatenate(where)[:, outcome.unit], true.corners + shift, model.grid) for where in (picked, best)
-    ]
-    missed = ((true.visible >= HALF) & ~outcome.found).sum()  # of objects that no cause stands for
-    selected, mapped = (np.append(gap[shown], np.full(missed, -1)) for gap in gaps)
+    standing, shown = causes_for(model, run.scheme, run.params, objects), true.visible >= HALF
+    selected, mapped = (
+        nearest(np.concatenate(where), true.corners, *standing, model.grid)[shown] for where in (picked, best)
+    )
     history = run.result.history
     training = sum(float(values.sum()) for name, values in history.items() if name.startswith("seconds_"))
     found = int(outcome.found.sum())
     return Places(found, len(outcome.found), selected, mapped, seconds, history["free_energy"], training)
 
 
+def nearest(
+    found: np.ndarray, corners: np.ndarray, like: np.ndarray, place: np.ndarray, grid: tuple[int, int]
+) -> np.ndarray:
+    """Pixels (n, b) between objects and the nearest of the causes, at (n, H, 2), that stand for them; -1 if none is."""
+    gaps = distances(found[:, None], corners[:, :, None] + place, grid)
+    far = max(grid)
+    least = np.where(like & (gaps >= 0), gaps, far).min(-1)
+    return np.where(least < far, least, -1)
+
+
 def distances(found: np.ndarray, true: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
-    """Pixels, in the direction in which it is more, between places (n, b, 2) that go round; -1 for places of none."""
+    """Pixels, in the direction in which it is more, between places (..., 2) that go round; -1 for places of none."""
     gap = np.abs(found - true) % np.array(grid)
     return np.where(found[..., 0] < 0, -1, np.minimum(gap, np.array(grid) - gap).max(-1))
 
@@ -116,28 +131,31 @@ def distances(found: np.ndarray, true: np.ndarray, grid: tuple[int, int]) -> np.
 def in_words(trials: Sequence[Places]) -> str:
     """The figures of all trials."""
     complete = sum(one.found == one.objects for one in trials)
-    selected, best = (min(one.share(getattr(one, name)) for one in trials) for name in ("selected", "best"))
+    best, worst = share_near(np.concatenate([one.best for one in trials])), min(share_near(o.best) for o in trials)
+    selected = share_near(np.concatenate([one.selected for one in trials]))
     return (
-        f"all {trials[0].objects} objects in {complete} of {len(trials)}; within {NEAR} pixel at least {best:.1%} of "
-        f"those half visible, {selected:.1%} of their candidates; selection in {max(o.seconds for o in trials):.2g} s"
+        f"all {trials[0].objects} objects in {complete} of {len(trials)}; within {NEAR} pixel {best:.1%} of those half "
+        f"visible ({worst:.1%} in the worst trial), {selected:.1%} of their candidates; free energy "
+        f"{np.mean([one.course[-1] for one in trials]):.1f}; selection in {max(o.seconds for o in trials):.2g} s"
     )
 
 
-def drawn(trials: Sequence[Places]) -> Figure:
-    """The distances of all trials, and the free energy of each on its way."""
+def drawn(variants: Mapping[str, Sequence[Places]]) -> Figure:
+    """The distances of candidates from their places in all trials, and the mean free energy on the way."""
     figure = Figure((8, 3), layout="constrained")
     left, right = figure.subplots(1, 2)
-    kinds = [np.concatenate(gaps) for gaps in ([one.selected for one in trials], [one.best for one in trials])]
-    beyond = max(int(gaps.max()) for gaps in kinds) + 2  # where those stand that are not found, of both
-    for gaps, offset, label in zip(kinds, (-0.2, 0.2), ("candidates", "MAP states"), strict=True):
-        values, counts = np.unique(np.where(gaps < 0, beyond, gaps), return_counts=True)
-        left.bar(values + offset, 100 * counts / len(gaps), 0.4, label=label)
+    gaps = {name: np.concatenate([one.selected for one in trials]) for name, trials in variants.items()}
+    beyond = max(int(values.max()) for values in gaps.values()) + 2  # where those stand that are not found, of all
+    width = 0.8 / len(variants)
+    for number, (name, trials) in enumerate(variants.items()):
+        values, counts = np.unique(np.where(gaps[name] < 0, beyond, gaps[name]), return_counts=True)
+        offset = width * (number - (len(variants) - 1) / 2)
+        left.bar(values + offset, 100 * counts / len(gaps[name]), width, label=name)
+        right.plot(np.mean([one.course for one in trials], 0), label=name)
     left.set_yscale("log")
     left.set_xlabel("pixels from the true place; the last: not found")
     left.set_ylabel("% of the objects")
-    left.legend()
-    for one in trials:
-        right.plot(np.arange(len(one.course)), one.course)
     right.set_xlabel("iteration")
     right.set_ylabel("free energy a point")
+    right.legend()
     return figure

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -12,12 +11,12 @@ import numpy as np
 from parallel_et.control.listening import STOPPED
 from parallel_et.errors import UserError
 from parallel_et.papers.anywhere import in_words as places_in_words
-from parallel_et.papers.anywhere import run_anywhere
+from parallel_et.papers.anywhere import run_anywhere, share_near
 from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
 from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
-from parallel_et.papers.receptive import count_kinds
+from parallel_et.papers.receptive import count_kinds, own_fields, reverse_correlation
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.schemes import run_schemes
 from parallel_et.papers.selections import by_clusters, by_selections
@@ -98,17 +97,14 @@ def by_schemes(
 def anywhere(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range) -> list[Row]:
     """Train on scenes of objects that stand anywhere, and look for these; a row a variant, none if stopped."""
     rows = []
-    for name, settings in experiment["variants"].items():
-        found = run_anywhere(ranks, options, settings, place.with_name(f"{place.name}-{name}"), seeds)
-        if found is None:
-            return []
-        all_found = all(one.found == one.objects for one in found)
-        right = all(one.share(one.best) >= experiment["places"] for one in found)
+    for name, trials in (run_anywhere(ranks, options, experiment["variants"], place, seeds) or {}).items():
+        all_found = all(one.found == one.objects for one in trials)
+        right = share_near(np.concatenate([one.best for one in trials])) >= experiment["places"]
         published = experiment["published"]["text"]
-        seconds = float(np.mean([one.training for one in found]))
+        seconds = float(np.mean([one.training for one in trials]))
         verdict = "met" if all_found and right else "worse"
         rows.append(
-            Row(f"{title_of(experiment)}: {name}", published, places_in_words(found), verdict, len(found), seconds)
+            Row(f"{title_of(experiment)}: {name}", published, places_in_words(trials), verdict, len(trials), seconds)
         )
     return rows
 
@@ -242,6 +238,10 @@ KINDS = {
 """Experiments on artificial data by their kind."""
 
 
+RECEPTIVE = {"channels": reverse_correlation, "large-photos": own_fields}
+"""Data on which fields are told apart by their shapes, and which fields."""
+
+
 def on_real_data(
     ranks: Ranks, experiment: dict[str, Any], options: TrainOptions, folder: Path, say: Callable[[str], None]
 ) -> list[Row]:
@@ -264,9 +264,10 @@ def on_real_data(
         )
         here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
         judged = "met" if squares < experiment["below"] else "worse"
-    if experiment["data"] == "channels":
+    if receptive := RECEPTIVE.get(experiment["data"]):
         active = float(np.mean(learned.params["pi"])) * learned.model.H
-        here += f", pi H = {active:.1f}, {ranks.on_root_alone(partial(count_kinds, learned)).words()}"
+        kinds = ranks.on_root_alone(lambda root: count_kinds(receptive(learned)))
+        here += f", pi H = {active:.1f}, {kinds.words()}"
     return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
 
 

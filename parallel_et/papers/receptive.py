@@ -5,13 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.inference import Inference
 from parallel_et.runs.reading import StoredRun
 from parallel_et.runs.setup import open_source
 
 SOME, PIECE = 20_000, 256
 """Points that responses are taken of, and of these so many at a time."""
+SHAPES = 200
+"""Fields that are looked at as they are, at most: large ones take a second each."""
 POOR = 0.5
 """A field of which the better fit leaves more than this share of the squares is neither."""
 ANGLES, SCALES, WAVES = np.arange(4) * np.pi / 4, (1.0, 2.0), (3.0, 6.0, 10.0)
@@ -30,18 +31,25 @@ class Kinds(NamedTuple):
 
     def words(self) -> str:
         """For the table."""
-        return f"{self.gabor} Gabor fields, {self.globular} globular, {self.neither} neither"
+        return f"of {sum(self)} fields {self.gabor} Gabor, {self.globular} globular, {self.neither} neither"
 
 
-def count_kinds(run: StoredRun, root: Ranks) -> Kinds:
-    """Of the causes of a run on patches of two channels, on and off, each (size, size)."""
-    fields = reverse_correlation(run)
+def count_kinds(fields: np.ndarray) -> Kinds:
+    """Of fields (H, size, size)."""
     found = [kind_of(field) for field in fields]
     return Kinds(*(found.count(name) for name in Kinds._fields))
 
 
+def own_fields(run: StoredRun) -> np.ndarray:
+    """Fields of a run on patches, every so many of them, (m, size, size)."""
+    return run.params["W"].T[:: -(-run.model.H // SHAPES)].reshape(-1, *open_source(run.job).shape)
+
+
 def reverse_correlation(run: StoredRun) -> np.ndarray:
-    """Mean of the points, on less off, by the strength of each cause in them; (H, size, size)."""
+    """Mean of the points, on less off, by the strength of each cause in them; (H, size, size).
+
+    Of a run on patches of two channels, on and off, each (size, size).
+    """
     source = run.seen(open_source(run.job))
     inference, total = Inference(run.model, run.scheme, run.params, ("means",)), np.zeros((run.model.H, source.dims))
     weight = np.zeros(run.model.H)

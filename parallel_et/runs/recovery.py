@@ -22,13 +22,11 @@ class Recovery:
     unit : (b,) the field that represents each cause
     found : (b,) bool, whether it does so alone and closely
     mae : (b,) mean absolute error between each cause and its field
-    atom : (b,) the atom of the field: where causes stand at places, also where it is found
     """
 
     unit: np.ndarray
     found: np.ndarray
     mae: np.ndarray
-    atom: np.ndarray
 
     @property
     def complete(self) -> bool:
@@ -73,7 +71,30 @@ def recovery(model: Model, scheme: Scheme, params: Params, causes: np.ndarray) -
         mae = np.abs(model.pictures(params)[:, unit] - causes).mean(0)
     else:
         there = model.mean(params, atom[:, None].astype(np.int32)).T
-        mae = np.abs(there - causes).sum(0) / np.maximum(1, (causes != 0).sum(0))
-    closeness = CLOSE * np.abs(causes).max() / 10
+        mae = errors_there(there, causes)
     own = np.bincount(unit, minlength=model.H)[unit] == 1
-    return Recovery(unit, own & (mae < closeness), mae, atom)
+    return Recovery(unit, own & (mae < close(causes)), mae)
+
+
+def causes_for(model: Model, scheme: Scheme, params: Params, objects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which causes (b, H) stand for which object (D, b), and where (b, H, 2): more than one if a cause has a twin.
+
+    A cause stands for the object that it is most like, if it is as like it as what counts as found.
+    """
+    assert model.grid is not None
+    step, block = at_rest(model, scheme, params), Block(pad_rows(objects.T), model.D, 0)
+    place = model.log_singles(step.ready, block).reshape(len(block), -1, model.H).argmax(1)  # of each cause the best
+    alone = model.mean(params, (place * model.H + np.arange(model.H))[..., None].astype(np.int32))
+    errors = errors_there(np.moveaxis(alone, -1, 0), objects[..., None])
+    like = (errors == errors.min(0)) & (errors < close(objects))
+    return like, np.stack(np.divmod(place, model.grid[1]), -1)
+
+
+def errors_there(fields: np.ndarray, causes: np.ndarray) -> np.ndarray:
+    """Mean absolute error of fields (D, ...) at their places, over the values of causes (D, ...) that are not zero."""
+    return np.abs(fields - causes).sum(0) / np.maximum(1, (causes != 0).sum(0))
+
+
+def close(causes: np.ndarray) -> float:
+    """The error below which a field is one of these causes."""
+    return CLOSE * float(np.abs(causes).max()) / 10

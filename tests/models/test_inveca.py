@@ -281,6 +281,22 @@ def test_typical_windows_are_of_as_many_kinds_as_there_are():
     assert gaps.min(1).max() < 0.01
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_dark_is_among_typical_windows_though_something_bright_is_in_every_image(seed):
+    rng, side, size = np.random.default_rng(seed), 16, 4
+    kinds = rng.uniform(0.5, 1.0, (4, size, size, 1)) * np.array([1.0, 1.0, 1.0, 0.3])[:, None, None, None]
+    images = 0.02 * rng.standard_normal((200, side, side, 1))
+    for image in images:
+        for kind in rng.permutation([rng.integers(3), 3]):
+            top, left = rng.integers(side, size=2)
+            rows, columns = (top + np.arange(size)) % side, (left + np.arange(size)) % side
+            image[np.ix_(rows, columns)] = kinds[kind]
+    found = typical_windows(images, size, 4)
+    gaps = ((found[:, None] - kinds) ** 2).mean((2, 3, 4))
+    assert sorted(gaps.argmin(1)) == [0, 1, 2, 3]
+    assert gaps.min(1).max() < 0.01
+
+
 def test_what_is_no_square_image_is_refused_in_one_line():
     with pytest.raises(UserError, match=r"data: expected square images, or model.rows, of 2 values a pixel, found 12"):
         problem_of(model_job(), np.ones((4, 12)))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parallel_et.papers.receptive import Kinds, blob, gabor, kind_of
+from parallel_et.papers.receptive import Kinds, blob, count_kinds, gabor, kind_of
 
 PLACE = np.moveaxis(np.indices((12, 12)), 0, -1).astype(float)
 
@@ -19,4 +19,6 @@ def test_wavelets_and_blobs_are_told_apart(seed):
         assert kind_of(3 * noisy) == kind
     assert kind_of(rng.standard_normal((12, 12))) == "neither"
     assert kind_of(np.zeros((12, 12))) == "neither"
-    assert Kinds(3, 2, 1).words() == "3 Gabor fields, 2 globular, 1 neither"
+    fields = np.stack([wave, round_one, -wave, rng.standard_normal((12, 12)), wave, -round_one])
+    assert count_kinds(fields) == Kinds(3, 2, 1)
+    assert Kinds(3, 2, 1).words() == "of 6 fields 3 Gabor, 2 globular, 1 neither"

@@ -105,14 +105,19 @@ def test_damage_to_what_is_kept_is_noticed(whole, job, how):
 
 
 VALUES = 'name = "gsc"\neach = ["pi", "mu", "psi"]\ncauses = 6\nlearn = ["W", "sigma", "pi", "mu", "psi"]'
+PLACES = 'name = "inveca"\ncauses = 6\nsize = 2\nrows = 3\nchannels = 1\nlearn = ["W", "T", "sigma"]'
 GP = '\nselection = "gp"\ngp = {rank = 40, every = 4}'
 
 
-@pytest.mark.parametrize("batch, values, selection", [(None, False, GP), (150, False, ""), (None, True, "")])
-def test_kept_states_survive_a_kill_other_ranks_a_cut_and_streaming(batch, values, selection, place, tmp_path):
+@pytest.mark.parametrize(
+    "batch, model, selection",
+    [(None, PLACES, GP), (150, None, ""), (None, VALUES, "")],
+    ids=["places, a learned selection", "batches", "values"],
+)
+def test_kept_states_survive_a_kill_other_ranks_a_cut_and_streaming(batch, model, selection, place, tmp_path):
     search = 'scheme = "tv"\nstates = 7\ngamma = 4\npropose = {select = 3, flip = 3, marginals = 2}' + selection
     text = JOB.format(iterations=30).replace('file = "moody.py"\ncandidates = 4\ngamma = 2', search)
-    text = text.replace('name = "linca"\ncauses = 6\nlearn = ["W", "sigma"]', VALUES) if values else text
+    text = text.replace('name = "linca"\ncauses = 6\nlearn = ["W", "sigma"]', model) if model else text
     text = text if batch is None else text.replace("[anneal]", f"[anneal]\nbatch = {batch}")  # 7 or more a pass
     shutil.copy(place / "data.npy", tmp_path)
     (tmp_path / "job.toml").write_text(text)

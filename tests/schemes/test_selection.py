@@ -110,6 +110,56 @@ def test_new_points_are_predicted_by_all_and_infer_selects_by_that():
     np.testing.assert_array_equal(candidates, np.sort(np.argsort(-found / params["gp_scale"], 1)[:, :3], 1))
 
 
+def in_windows(Y, rows, columns, size, channels):
+    """What is seen at each place of images, number by number, (n places, F)."""
+    images = Y.reshape(len(Y), rows, columns, channels)
+    return np.array(
+        [
+            [image[(r + i) % rows, (c + j) % columns] for i in range(size) for j in range(size)]
+            for image in images
+            for r in range(rows)
+            for c in range(columns)
+        ]
+    ).reshape(len(Y) * rows * columns, -1)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_where_causes_stand_at_places_each_window_is_left_out(kernel, monkeypatch):
+    monkeypatch.setattr(gp, "precision", lambda Q, state: np.float64)
+    monkeypatch.setattr(gp, "PIECE", 700)  # seven images at a time
+    n, rows, columns, size, channels, objects = 30, 3, 4, 2, 2, 3
+    Y = np.random.default_rng(3).normal(0.5, 1.0, (n, rows * columns * channels))
+    model = {"name": "inveca", "causes": objects, "size": size, "rows": rows, "channels": channels}
+    own = {"kernel": kernel, "rank": 8, "every": 2, "first": "own"}
+    problem, params = problem_of(
+        job_table({**model, "learn": ["W", "T"]}, {**ET, "candidates": 2, "selection": "gp", "gp": own}), Y
+    )
+    for iteration in range(4):
+        params, _ = iterate(problem, Ranks(), params, problem.plan.at(iteration, params))
+    step, block = at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
+    found = step.chooser.predict(block, problem.kept).reshape(-1, objects) * params["gp_scale"]
+    windows = points_of(params, in_windows(Y, rows, columns, size, channels))
+    targets = np.zeros((n, rows * columns * objects + 1))
+    np.put_along_axis(targets, problem.kept["gp_atoms"], problem.kept["gp_means"].astype(float), 1)
+    targets = targets[:, :-1].reshape(-1, objects)
+    assert (targets.sum(0) > 1).all()
+    features = plain_kernel(params, windows, params["gp_pivots"]) @ params["gp_factor"]
+    white = float(params["gp_white"]) * np.eye(features.shape[1])
+    for m in range(len(windows)):
+        others = np.arange(len(windows)) != m
+        inner = features[others].T @ features[others] + white
+        expected = features[m] @ np.linalg.solve(inner, features[others].T @ targets[others])
+        np.testing.assert_allclose(found[m], expected, atol=1e-8)
+    alike = step.chooser.predict(block, problem.scheme.vacant(n)).reshape(-1, objects) * params["gp_scale"]
+    weights = np.linalg.solve(features.T @ features + white, features.T @ targets)
+    np.testing.assert_allclose(alike, features @ weights, atol=1e-8)
+    scores = (found / params["gp_scale"]).reshape(n, -1, objects)
+    atoms = scores.argmax(1) * objects + np.arange(objects)  # the best place of each object
+    best = np.argsort(-scores.max(1), 1)[:, :2]
+    candidates = problem.scheme.selection.select(step, block, None, problem.kept, 2)
+    np.testing.assert_array_equal(candidates, np.sort(np.take_along_axis(atoms, best, 1), 1))
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_likelihood_of_a_kernel_and_its_slope(kernel):
     rng = np.random.default_rng(3)

@@ -6,17 +6,19 @@ REACH = 2
 """Pixels by which windows of the same thing may be apart."""
 AROUND = 2.0
 """How much what is around a window counts against what is in it."""
+EACH = 2
+"""Windows of an image that are considered."""
 
 
 def typical_windows(images: np.ndarray, size: int, count: int) -> np.ndarray:
     """So many windows (count, size, size, C) of images (n, rows, columns, C) that go round their edges.
 
-    One window of each image is considered, that with most in it and least around it, but for the fourth of the images
-    where that is least clear. Those are taken, one after the other, that bring all others nearest to one that was
-    taken; what is far from all others brings only itself, so no window of two things at once is among the first.
+    Of all windows that are considered, some of each image, those are kept around which there is least, three for every
+    four images. Of these, those are taken, one after the other, that bring all others nearest to one that was taken;
+    what is far from all others brings only itself, so no window of two things at once is among the first.
     """
     windows, around = clearest(images, size)
-    kept = windows[np.argsort(around, kind="stable")[: max(count, 3 * len(windows) // 4)]]
+    kept = windows[np.argsort(around, kind="stable")[: max(count, 3 * len(images) // 4)]]
     gaps = distances(kept)
     taken: list[int] = []
     near = np.ones(len(kept))
@@ -29,25 +31,33 @@ def typical_windows(images: np.ndarray, size: int, count: int) -> np.ndarray:
 
 
 def clearest(images: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The window of each image (n, size, size, C) with most in it and least around it, and the share of the latter."""
+    """Windows of each image (EACH n, size, size, C) with most in them and least around, and the share of the latter.
+
+    The second of an image is beside the first: else what is dark would be there only where it stands alone.
+    """
     n, height, width = images.shape[:3]
     energy, margin = (images**2).sum(-1), min(max(1, size // 4), (min(height, width) - size) // 2)
     energy = np.maximum(energy - np.median(energy), 0.0)  # most pixels have noise alone, and dark things little more
     inside = sums_from(energy, size)
     around = np.roll(sums_from(energy, size + 2 * margin), (margin, margin), (1, 2)) - inside
-    place = (inside - AROUND * around).reshape(n, -1).argmax(1)
-    top, left, step, each = place // width, place % width, np.arange(size), np.arange(n)
+    clear, step, each = inside - AROUND * around, np.arange(size), np.arange(n)
 
-    def cut(table: np.ndarray) -> np.ndarray:
-        rows, columns = (top[:, None] + step) % height, (left[:, None] + step) % width
-        return table[each[:, None, None], rows[:, :, None], columns[:, None]]
+    def at(top: np.ndarray, left: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, ...]:
+        rows, columns = (top[:, None] + steps) % height, (left[:, None] + steps) % width
+        return each[:, None, None], rows[:, :, None], columns[:, None]
 
-    for _ in range(3):  # what is in it comes to its middle
-        here = cut(energy)
-        weight = np.maximum(here.sum((1, 2)), 1e-300)
-        off = [np.rint(here.sum(axis) @ step / weight - (size - 1) / 2).astype(int) for axis in (2, 1)]
-        top, left = (top + off[0]) % height, (left + off[1]) % width
-    return cut(images), around[each, top, left] / np.maximum(inside[each, top, left], 1e-300)
+    windows, shares = [], []
+    for _ in range(EACH):
+        top, left = np.divmod(clear.reshape(n, -1).argmax(1), width)
+        clear[at(top, left, np.arange(1 - size, size))] = -np.inf
+        for _ in range(3):  # what is in it comes to its middle
+            here = energy[at(top, left, step)]
+            weight = np.maximum(here.sum((1, 2)), 1e-300)
+            off = [np.rint(here.sum(axis) @ step / weight - (size - 1) / 2).astype(int) for axis in (2, 1)]
+            top, left = (top + off[0]) % height, (left + off[1]) % width
+        windows.append(images[at(top, left, step)])
+        shares.append(around[each, top, left] / np.maximum(inside[each, top, left], 1e-300))
+    return np.concatenate(windows), np.concatenate(shares)
 
 
 def sums_from(table: np.ndarray, size: int) -> np.ndarray:

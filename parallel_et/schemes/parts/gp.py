@@ -1,6 +1,6 @@
 """A selection that is learned: Gaussian-process regression of the posterior means on the points (TH ch. 4)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from threading import local
 from typing import Any, NamedTuple
 
@@ -10,8 +10,8 @@ from scipy.sparse import csc_array
 
 from parallel_et.core.contract import Block, EStep, Kept, Knobs, Param, Params, Selection, Sum, Summary, Totals
 from parallel_et.core.posterior import Posterior
-from parallel_et.core.states import best
-from parallel_et.kernels import fixed
+from parallel_et.core.states import Latents, best, best_places
+from parallel_et.core.windows import Windows
 from parallel_et.schemes.parts.regression import START, Kernel, fitted, pivoted, root_of
 from parallel_et.schemes.parts.selection import GPOptions, with_random
 
@@ -19,7 +19,7 @@ FITTED = 256
 """Points by which a kernel is fitted, at most."""
 WIDE = 4
 """Points among which pivots are searched, for each of these."""
-PLACES = 16
+MOST = 16
 """Largest posterior means that are kept of a point, at least; and for each candidate two."""
 LEAST: dict[type, float] = {np.float64: 1e-13, np.float32: 1e-5}
 """Share of the variance for which a pivot is worth it, by the precision of features."""
@@ -27,6 +27,8 @@ NEGLIGIBLE = 1e-6
 """Probability that counts as zero."""
 SLACK = 1.01
 """Of the bounds of features, which are rounded."""
+PIECE = 1 << 20
+"""Numbers in windows that are looked at at a time."""
 
 
 class GPSelection(Selection):
@@ -38,6 +40,9 @@ class GPSelection(Selection):
 
     Of a point that is learned from, its own part in the prediction is taken out: with the prediction m, the leverage l
     and the target s that is (m - l s) / (1 - l), the quotient of TH eq. 4.6, from its own row alone.
+
+    Where causes stand at places, a point counts as one for each place: what is regressed is how probably each cause is
+    there, on the window that begins there. So an object that was seen at one place is known at all others.
 
     All points are learned from, also those that a cut leaves out of the M-step of the model. ``weights`` are learned in
     every iteration, from targets that change; after the first, and every T* iterations, so are the ``kernel`` and its
@@ -57,36 +62,38 @@ class GPSelection(Selection):
         "gp_scale": Param("1H", "the root mean square of predictions"),
     }
 
-    def __init__(self, options: GPOptions, atoms: int, candidates: int) -> None:
-        self.options, self.atoms = options, atoms
-        self.places = min(atoms, max(PLACES, 2 * candidates))
+    def __init__(self, options: GPOptions, latents: Latents, candidates: int) -> None:
+        self.options, self.atoms, self.windows = options, latents.atoms, latents.windows
+        self.places = 1 if self.windows is None else self.windows.places
+        self.causes = self.atoms // self.places
+        self.most = min(self.atoms, max(MOST, 2 * candidates))
 
     def initial(self, points: int, dims: int) -> Params:
-        Q = min(self.options.rank, points)
+        Q, dims = min(self.options.rank, points), dims if self.windows is None else self.windows.width
         self.sizes = Q, min(points, max(FITTED, WIDE * Q)), min(points, FITTED), dims
         return {
             **{f"gp_{name}": np.array(value) for name, value in START[self.options.kernel]._asdict().items()},
             "gp_centre": np.zeros((1, dims)),
-            "gp_state": np.array([[1.0, 0.0, points]]),
+            "gp_state": np.array([[1.0, 0.0, points * self.places]]),
             "gp_pivots": np.zeros((Q, dims)),
             "gp_factor": np.zeros((Q, Q)),
             "gp_root": np.zeros((Q, Q)),
-            "gp_weights": np.zeros((Q, self.atoms)),
-            "gp_scale": np.ones((1, self.atoms)),
+            "gp_weights": np.zeros((Q, self.causes)),
+            "gp_scale": np.ones((1, self.causes)),
         }
 
     def keep(self, points: int) -> Kept:
         return {
-            "gp_atoms": np.full((points, self.places), -1, np.int32),
-            "gp_means": np.zeros((points, self.places), np.float32),
-            "gp_leverage": np.zeros(points),
+            "gp_atoms": np.full((points, self.most), -1, np.int32),
+            "gp_means": np.zeros((points, self.most), np.float32),
+            "gp_leverage": np.zeros((points, self.places), np.float64 if self.windows is None else np.float32),
             "gp_kernel": np.full(points, -1, np.int32),
         }
 
     # the E-step
 
     def prepare(self, params: Params, knobs: Knobs) -> "Predictor":
-        return Predictor(params)
+        return Predictor(params, self.windows)
 
     def select(self, step: EStep, block: Block, seen: Any, kept: Kept, count: int) -> np.ndarray:
         chooser: Predictor = step.chooser
@@ -94,10 +101,13 @@ class GPSelection(Selection):
             return super().select(step, block, seen, kept, count)
         if not chooser.number:
             return with_random(step, block, np.empty((len(block), 0), np.int32), count)
-        return best(chooser.predict(block, kept), count)
+        predicted = chooser.predict(block, kept)
+        if self.windows is None:
+            return best(predicted, count)
+        return best_places(predicted.reshape(len(block), self.places, self.causes).transpose(0, 2, 1), count)
 
     def note(self, step: EStep, block: Block, posterior: Posterior, kept: Kept) -> Kept:
-        atoms, means = step.chooser.targets(posterior, self.atoms, self.places)
+        atoms, means = step.chooser.targets(posterior, self.atoms, self.most)
         number = np.full(len(block), step.chooser.number, np.int32)
         leverage = step.chooser.leverage(block, kept)
         return {"gp_atoms": atoms, "gp_means": means, "gp_leverage": leverage, "gp_kernel": number}
@@ -109,37 +119,51 @@ class GPSelection(Selection):
 
     def sums(self, stage: str) -> Mapping[str, Sum]:
         Q, sample, some, dims = self.sizes
-        targets = Sum((self.atoms, Q), lambda params, summary: SLACK * variance(params, summary) ** 0.5)
+        targets = Sum((self.causes, Q), lambda params, summary: SLACK * variance(params, summary) ** 0.5)
         if stage == "weights":
             return {"targets": targets}
         if stage == "gram":
-            return {"targets": targets, "gram": Sum((Q, Q), lambda params, summary: SLACK * variance(params, summary))}
+            gram = Sum((Q, Q), lambda params, summary: self.places * SLACK * variance(params, summary))
+            return {"targets": targets, "gram": gram}
         rows = Sum((sample * dims,), lambda params, summary: summary.largest)
-        return {"rows": rows, "means": Sum((some * self.atoms,))}
+        return {"rows": rows, "means": Sum((some * self.causes,))}
 
     def collect(self, stage: str, ready: Any, block: Block, posterior: Any, used: np.ndarray, total: Any) -> None:
-        row, atom, means = ready.targets(posterior, self.atoms, self.places).entries()
-        start = np.searchsorted(row, np.arange(len(block) + 1))
-        targets = csc_array((means.astype(ready.dtype), atom, start), (self.atoms, len(block)))
+        row, atom, means = ready.targets(posterior, self.atoms, self.most).entries()
+        place, cause = np.divmod(atom, self.causes)
         if stage == "kernel":
-            self._sample(ready, block, targets, total)
+            self._sample(ready, block, (row, place, cause, means), total)
         elif stage == "gram" or ready.number:
-            features = ready.features(block)
+            if self.windows is None:
+                features, number = ready.features(block), row
+            else:  # of windows whose target is not zero
+                there = self.windows.at(ready.scaled(block.Y), row, place)
+                features, number = ready.features_of(there), np.arange(len(row))
+            start = np.searchsorted(number, np.arange(len(features) + 1))
+            targets = csc_array((means.astype(ready.dtype), cause, start), (self.causes, len(features)))
             total.add("targets", targets @ features)
             if stage == "gram":
-                total.add("gram", features.T @ features)
+                total.add("gram", sum((some.T @ some).astype(np.float64) for some in ready.all_features(block)))
 
-    def _sample(self, ready: "Predictor", block: Block, targets: csc_array, total: Any) -> None:
-        """Points of the block that are among those that pivots are made of, and targets by which kernels are fitted."""
+    def _sample(self, ready: "Predictor", block: Block, entries: tuple[np.ndarray, ...], total: Any) -> None:
+        """Points of the block that are among those that pivots are made of, and targets by which kernels are fitted.
+
+        Of a point with places, the window where something is most probable: most others have nothing in them.
+        """
         _, sample, some, _ = self.sizes
-        wide = spread(sample, ready.points)
+        row, place, cause, means = entries
+        wide, where = spread(sample, ready.points // self.places), np.zeros(len(block), int)
+        rising = np.argsort(means, kind="stable")
+        where[row[rising]] = place[rising]  # of those of a point the last one stays
+        targets, there = np.zeros((len(block), self.causes)), place == where[row]
+        targets[row[there], cause[there]] = means[there]
         for name, numbers in (("rows", wide), ("means", wide[spread(some, sample)])):
             first, last = np.searchsorted(numbers, (block.first, block.first + len(block))).tolist()
             here = numbers[first:last] - block.first
-            values = block.Y[here] if name == "rows" else targets[:, here].toarray().T
-            scale, high, low, largest = total.words(name)
-            place = slice(first * values.shape[1], last * values.shape[1])
-            fixed.add(np.ascontiguousarray(values, np.float64).reshape(-1), scale, high[place], low[place], largest)
+            values = targets[here]
+            if name == "rows":
+                values = block.Y[here] if self.windows is None else self.windows.at(block.Y, here, where[here])
+            total.add(name, values, first * values.shape[1])
 
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         if stage == "kernel":
@@ -158,7 +182,7 @@ class GPSelection(Selection):
         rows, means, some = sums["rows"].reshape(sample, dims), sums["means"].reshape(few, -1), spread(few, sample)
         state, centre, kernel = params["gp_state"].copy(), params["gp_centre"], kernel_of(params)
         if not state[0, 1]:
-            centre = rows.mean(0, keepdims=True)
+            centre = rows.mean(0, keepdims=True) if self.windows is None else centre  # what is black is zero
             state[0, 0] = median_distance(rows[some])
         points = (rows - centre) / state[0, 0]
         if knobs.iteration > 0:
@@ -176,51 +200,78 @@ class Predictor:
     Features are in double precision where all points are pivots, as then the regression is to be exact; else in single.
     """
 
-    def __init__(self, params: Params) -> None:
+    def __init__(self, params: Params, windows: Windows | None) -> None:
         (self.unit, number, points), self.kernel = params["gp_state"][0].tolist(), kernel_of(params)
-        self.number, self.points = int(number), int(points)
+        self.number, self.points, self.windows = int(number), int(points), windows
         self.dtype = precision(len(params["gp_pivots"]), params["gp_state"])
-        self.centre = params["gp_centre"]
         self.scale = params["gp_scale"][0]
-        values = (params["gp_pivots"], params["gp_factor"], params["gp_root"], params["gp_weights"] / self.scale)
+        weights = params["gp_weights"] / self.scale
+        values = (params["gp_pivots"], params["gp_factor"], params["gp_root"], weights, params["gp_factor"] @ weights)
         arrays: list[np.ndarray] = [np.asarray(one, self.dtype) for one in values]
-        self.pivots, self.factor, self.root, self.weights = arrays
+        self.pivots, self.factor, self.root, self.weights, self.of_kernels = arrays
+        self.centre = params["gp_centre"] if windows is None else 0.0
         self._times = get_blas_funcs("trmm", (self.factor,))  # the factor is triangular
         self._last = local()
+
+    def scaled(self, Y: np.ndarray) -> np.ndarray:
+        """Points (n, D) as kernels have them: centred, if they are compared as wholes, and in their unit."""
+        points: np.ndarray = np.empty(Y.shape, self.dtype)
+        return np.multiply(Y - self.centre, 1 / self.unit, out=points, casting="same_kind")
+
+    def features_of(self, points: np.ndarray) -> np.ndarray:
+        """Of scaled points or windows (m, F), (m, Q)."""
+        return self._times(1.0, self.factor, self.kernel.between(points, self.pivots).T, trans_a=1).T
 
     def features(self, block: Block) -> np.ndarray:
         """Of the points of a block, (n, Q)."""
         if getattr(self._last, "rows", None) is not block.rows:
-            points: np.ndarray = np.empty(block.Y.shape, self.dtype)
-            np.multiply(block.Y - self.centre, 1 / self.unit, out=points, casting="same_kind")
-            kernels = self.kernel.between(points, self.pivots)
-            self._last.rows, self._last.features = block.rows, self._times(1.0, self.factor, kernels.T, trans_a=1).T
+            self._last.rows, self._last.features = block.rows, self.features_of(self.scaled(block.Y))
         return self._last.features
+
+    def pieces(self, block: Block) -> Iterator[np.ndarray]:
+        """The scaled windows of the points of a block, those of some of them at a time, (m, F)."""
+        assert self.windows is not None
+        step = max(1, PIECE // (self.windows.places * self.windows.width))
+        for first in range(0, len(block), step):
+            yield self.windows.of(self.scaled(block.Y[first : first + step]))
+
+    def all_features(self, block: Block) -> Iterator[np.ndarray]:
+        """Of the points of a block, or of all their windows, some at a time, (m, Q)."""
+        return iter([self.features(block)]) if self.windows is None else map(self.features_of, self.pieces(block))
 
     def predict(self, block: Block, kept: Kept) -> np.ndarray:
         """The targets of a block as all other points predict them, over their scale; of new points as all do.
 
-        (n, atoms).
+        (n, atoms). A window is left out as a point is where there are none.
         """
-        predicted = (self.features(block) @ self.weights).astype(np.float64)
+        if self.windows is None:
+            predicted = self.features(block) @ self.weights
+        else:
+            predicted = np.concatenate(
+                [self.kernel.between(some, self.pivots) @ self.of_kernels for some in self.pieces(block)]
+            )
+        predicted = predicted.astype(np.float64)
         if kept["gp_kernel"][0] >= 0:  # these are learned from
             leverage = self.leverage(block, kept)
             row, atom, means = Targets(kept["gp_atoms"], kept["gp_means"]).entries()
-            predicted[row, atom] -= leverage[row] * means / self.scale[atom]
-            predicted /= 1 - leverage[:, None]
-        return predicted
+            place, cause = np.divmod(atom, len(self.scale))
+            predicted[row * leverage.shape[1] + place, cause] -= leverage[row, place] * means / self.scale[cause]
+            predicted /= 1 - leverage.reshape(-1, 1)
+        return predicted.reshape(len(block), -1)
 
     def leverage(self, block: Block, kept: Kept) -> np.ndarray:
-        """How much a point's own target counts in its prediction, (n,)."""
+        """How much the own target of a point, or of each of its windows, counts in its prediction, (n, places)."""
         if not self.number or kept["gp_kernel"][0] == self.number:
             return kept["gp_leverage"]
-        own = self.features(block) @ self.root
-        return np.einsum("nq,nq->n", own, own).astype(np.float64)
+        if getattr(self._last, "levered", None) is not block.rows:
+            found = np.concatenate([((some @ self.root) ** 2).sum(1) for some in self.all_features(block)])
+            self._last.levered, self._last.leverage = block.rows, found.reshape(len(block), -1).astype(np.float64)
+        return self._last.leverage
 
-    def targets(self, posterior: Posterior, atoms: int, places: int) -> "Targets":
-        """The largest probabilities of atoms, in ``places`` a point; others, and what is negligible, count as zero."""
+    def targets(self, posterior: Posterior, atoms: int, most: int) -> "Targets":
+        """The largest probabilities of atoms, ``most`` a point; others, and what is negligible, count as zero."""
         if getattr(self._last, "posterior", None) is not posterior:
-            self._last.posterior, self._last.targets = posterior, largest(posterior.active(atoms), places)
+            self._last.posterior, self._last.targets = posterior, largest(posterior.active(atoms), most)
         return self._last.targets
 
 
@@ -277,7 +328,7 @@ def precision(Q: int, state: np.ndarray) -> type:
 def variance(params: Params, summary: Summary) -> float:
     """The most that a kernel of a point with itself can be."""
     reach = (summary.largest + float(np.abs(params["gp_centre"]).max())) / float(params["gp_state"][0, 0])
-    return float(params["gp_linear"] * summary.dims * reach**2 + params["gp_rbf"] + params["gp_bias"])
+    return float(params["gp_linear"] * params["gp_centre"].size * reach**2 + params["gp_rbf"] + params["gp_bias"])
 
 
 def median_distance(points: np.ndarray) -> float:

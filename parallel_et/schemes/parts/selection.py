@@ -55,7 +55,7 @@ def selection_of(options: Any, latents: Latents, count: int) -> Selection:
         return Random()
     from parallel_et.schemes.parts.gp import GPSelection  # loads an optimiser
 
-    return GPSelection(options.gp, latents.atoms, count)
+    return GPSelection(options.gp, latents, count)
 
 
 def chosen(
