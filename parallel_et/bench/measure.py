@@ -1,14 +1,14 @@
 """What the benchmark measures: one EM iteration beside the one matrix product that it cannot do without."""
 
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 import numpy as np
 
 from parallel_et.bench.workloads import Workload, nearby, sample
 from parallel_et.control.process import peak_bytes, reset_peak
-from parallel_et.core.clock import PHASES
+from parallel_et.core.clock import PHASES, Clock
 from parallel_et.core.em import iterate
 from parallel_et.kernels.rows import Rows
 from parallel_et.parallel.ranks import Ranks
@@ -28,6 +28,8 @@ SELECTING = ("prepare", "select", "cut", "communication", "mstep")
 """Phases in which a selection that is learned may take time; in some others do so as well, which is counted for it."""
 LARGE = 1 << 24
 """Bytes of a message that shows the bandwidth."""
+SMALL = 10
+"""Messages of an iteration besides those in which works are shared out."""
 
 
 def measure_beside_product(
@@ -47,6 +49,21 @@ def measure_beside_product(
         "strong": single["us_per_point"] / (ranks.size * strong["us_per_point"]),
         "weak": single["us_per_point"] / (ranks.size * weak["us_per_point"]),
     }
+
+
+def measure_computing(workload: Workload, points: int, ranks: Ranks, seconds: float) -> dict[str, Any]:
+    """The processor time that ranks compute for in an iteration, however many share a core; messages are left aside.
+
+    ``computing`` has the efficiency that this would give, and the one that ``predict`` makes of one rank's phases.
+    """
+    Clock.now = thread_time
+    single = ranks.on_root_alone(lambda root: measure(workload, points, root, seconds, 1))
+    row = measure(workload, points, ranks, seconds, 1)
+    mine = sum(spent for phase, spent in row["phases"].items() if phase != "communication")
+    one = sum(spent for phase, spent in single["phases"].items() if phase != "communication")
+    predicted = predict(single, 0.0, np.inf, ranks.size)["strong"][ranks.size]
+    found = one / (ranks.size * ranks.max(mine))
+    return {**row, "one_rank": single, "computing": {"found": found, "predicted": predicted}}
 
 
 def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads: int) -> dict[str, Any]:
@@ -129,9 +146,9 @@ def multiply(rows: Rows, W: np.ndarray, size: int) -> float:
 
 
 def measure_network(ranks: Ranks) -> tuple[float, float]:
-    """Seconds that a message takes from rank to rank, and bytes a second; two ranks or more."""
+    """Seconds that a message takes from rank to rank, and bytes a second that a rank sends; two ranks or more."""
     small, large = (time_of_sum(ranks, size) for size in (1, LARGE // 8))
-    return small / (ranks.size - 1).bit_length(), 2 * LARGE / large
+    return small / (ranks.size - 1).bit_length(), 2 * LARGE * (1 - 1 / ranks.size) / large
 
 
 def time_of_sum(ranks: Ranks, size: int) -> float:
@@ -150,25 +167,28 @@ def largest_share(sizes: list[int], ranks: int) -> float:
     return float(np.bincount(owners(sizes, ranks), sizes).max() / sum(sizes))
 
 
-def predict(row: dict[str, Any], latency: float, bandwidth: float) -> dict[str, Any]:
+def predict(row: dict[str, Any], latency: float, bandwidth: float, *others: int) -> dict[str, Any]:
     """Efficiency on many ranks, with the same points for all (strong) and for each (weak), from measured parts.
 
     A rank's share of the points, in whole blocks, takes its share of the time, and so do its pieces of what is dealt
-    out; what else every rank prepares, and what else the M-step does, stay as they are. A reduction and a broadcast,
-    and where pieces are dealt out their exchange, take the latency for each doubling of the ranks and twice the size of
-    what they move. ``holds`` are the largest numbers of ranks, up to ``MANY``, that have such an efficiency (strong).
+    out; what else every rank prepares, does with the sums and in the M-step stays as it is. A message takes the latency
+    for each doubling of the ranks. In a reduction to the root and a broadcast, as in a sum for all, a rank sends twice
+    what there is, but for its own share; where the M-step is dealt out the sums are sent once, as integers of twice
+    their size, and then gathered, as are the pieces. ``holds`` are the largest numbers of ranks, up to ``MANY``, that
+    have such an efficiency (strong).
     """
     one = row.get("one_rank", row)
     phases = {phase: 1e-6 * spent * one["N"] for phase, spent in one["phases"].items()}
     points = sum(phases[phase] for phase in ("select", "states", "statistics"))
-    fixed = phases["prepare"] + phases["mstep"]
+    fixed = phases["prepare"] + phases["communication"] + phases["mstep"]
     alone = fixed - sum(work["seconds"] for work in one["dealt"])
     gathered = sum(sum(work["sizes"]) for work in one["dealt"])
-    moved = 1e6 * one["message_mb"] + 8 * (gathered or one["D"] * one["H"])
+    sums = 1e6 * one["message_mb"]
+    sent = 1.5 * sums + 8 * gathered if gathered else 2 * (sums + 8 * one["D"] * one["H"])
     blocks = -(-one["N"] // one["block"])
 
     def talk(ranks: int) -> float:
-        return (2 + len(one["dealt"])) * latency * (ranks - 1).bit_length() + (ranks > 1) * 2 * moved / bandwidth
+        return (SMALL + len(one["dealt"])) * latency * (ranks - 1).bit_length() + (1 - 1 / ranks) * sent / bandwidth
 
     def rest(ranks: int) -> float:
         return alone + sum(work["seconds"] * largest_share(work["sizes"], ranks) for work in one["dealt"])
@@ -183,7 +203,7 @@ def predict(row: dict[str, Any], latency: float, bandwidth: float) -> dict[str, 
         return next((ranks for ranks in (2**k for k in range(1, 31)) if found(ranks)), None)
 
     return {
-        "strong": {ranks: strong(ranks) for ranks in FAR},
+        "strong": {ranks: strong(ranks) for ranks in (*FAR, *others)},
         "weak": {ranks: (points + fixed) / (points + rest(ranks) + talk(ranks)) for ranks in FAR},
         "holds": {share: max(n for n in range(1, MANY + 1) if n == 1 or strong(n) >= share) for share in HOLDS},
         "root_dominates_at": first(lambda ranks: rest(ranks) > points / ranks),

@@ -8,7 +8,14 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from parallel_et.bench.measure import FAR, HOLDS, measure_beside_product, measure_network, predict
+from parallel_et.bench.measure import (
+    FAR,
+    HOLDS,
+    measure_beside_product,
+    measure_computing,
+    measure_network,
+    predict,
+)
 from parallel_et.bench.streaming import compare_streaming, stream_table
 from parallel_et.bench.workloads import WORKLOADS
 from parallel_et.bench.writing import measure_io
@@ -30,6 +37,11 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print a list of objects instead of a table")
     parser.add_argument("--profile", action="store_true", help="also print the microseconds a point of each phase")
     parser.add_argument("--model-scaling", action="store_true", help="also predict the efficiency on many ranks")
+    parser.add_argument(
+        "--computing",
+        action="store_true",
+        help="measure instead the processor time that ranks compute for, beside what is predicted; cores may be shared",
+    )
     parser.add_argument("--stream", action="store_true", help="compare rows read again in every pass with kept ones")
     parser.add_argument("--seconds", type=float, default=4.0, help="time to spend on a measurement, 4 by default")
     parser.add_argument("--scale", type=float, default=1.0, help="take that share of the points")
@@ -76,6 +88,11 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         if args.block is not None:
             workload = replace(workload, block=args.block)
         points = max(64, round(workload.points * args.scale))
+        if args.computing:
+            rows.append(measure_computing(workload, points, ranks, args.seconds))
+            if ranks.is_root and not args.json:
+                print(computing_line(rows[-1]), flush=True)
+            continue
         rows.append(measure_beside_product(workload, points, ranks, args.seconds, args.threads))
         if ranks.is_root and not args.json:
             print(table(rows[-1], args.profile, title=len(rows) == 1), flush=True)
@@ -125,6 +142,12 @@ def table(row: dict[str, Any], with_phases: bool, title: bool) -> str:
         shares = [f"{phase} {spent:.3g} ({spent / whole:.0%})" for phase, spent in row["phases"].items()]
         lines.append("     us a point: " + ", ".join(shares))
     return "\n".join(lines)
+
+
+def computing_line(row: dict[str, Any]) -> str:
+    """What ranks computed for, beside the prediction."""
+    shares = " and ".join(f"{what} {share:.1%}" for what, share in row["computing"].items())
+    return f"{row['id']} with {row['N']} points on {row['ranks']} ranks, but for messages: {shares} efficient"
 
 
 def io_table(rows: list[dict[str, Any]]) -> str:

@@ -12,7 +12,7 @@ SELF = Path("/proc/self")
 GROUPS = Path("/sys/fs/cgroup")
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """What mallopt calls the free memory that goes back to the system, and the arrays that have memory of their own."""
-KEPT, OWN = 64 << 20, 32 << 20
+KEPT, OWN = 256 << 20, 32 << 20
 """Bytes of these."""
 
 

@@ -1,9 +1,9 @@
 """Where the time goes: seconds by phase."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,18 +16,21 @@ PHASES = ("prepare", "select", "states", "statistics", "cut", "communication", "
 class Clock:
     """A stopwatch that is told what is being done now; all time belongs to some phase."""
 
+    now: ClassVar[Callable[[], float]] = perf_counter
+    """What all stopwatches look at."""
+
     def __init__(self, phase: str) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        self._phase, self._since = phase, perf_counter()
+        self.phase, self._since = phase, Clock.now()
 
     def __call__(self, phase: str) -> None:
-        now = perf_counter()
-        self.seconds[self._phase] += now - self._since
-        self._phase, self._since = phase, now
+        now = Clock.now()
+        self.seconds[self.phase] += now - self._since
+        self.phase, self._since = phase, now
 
     def stop(self) -> dict[str, float]:
         """The seconds of all phases so far."""
-        self(self._phase)
+        self(self.phase)
         return self.seconds
 
 
@@ -39,22 +42,26 @@ class Dealt(NamedTuple):
 
 
 class Dealing:
-    """Shares out the pieces of works as ``deal`` does, and notes how long they take."""
+    """Shares out the pieces of works as ``deal`` does, and notes how long they take; the rest is communication."""
 
-    def __init__(self, deal: Deal) -> None:
+    def __init__(self, deal: Deal, clock: Clock) -> None:
         self.done: list[Dealt] = []
-        self._deal = deal
+        self._deal, self._clock = deal, clock
 
     def __call__(self, sizes: Sequence[int], work: Work) -> np.ndarray:
-        seconds = 0.0
+        phase, seconds = self._clock.phase, 0.0
 
         def timed(piece: int, room: np.ndarray) -> None:
             nonlocal seconds
-            begun = perf_counter()
+            self._clock(phase)
+            begun = Clock.now()
             work(piece, room)
-            seconds += perf_counter() - begun
+            seconds += Clock.now() - begun
+            self._clock("communication")
 
+        self._clock("communication")
         found = self._deal(sizes, timed)
+        self._clock(phase)
         self.done.append(Dealt(sizes, seconds))
         return found
 

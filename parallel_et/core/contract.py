@@ -7,6 +7,7 @@ where something faster is known.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -152,8 +153,17 @@ class Model(Learner):
     """Lengths of the axes of its parameters."""
     grid: tuple[int, int] | None = None
     """Rows and columns of the places where causes stand, if they do: then atom h + x H is cause h at place x."""
+    alike: ClassVar[bool] = False
+    """Whether the candidates and the posterior of a point, over a table and without single causes, have the same bits
+    whatever points are beside it; then ``collect`` may get several blocks as one, and adds up each by itself. A derived
+    class with methods of its own says so itself."""
     evidence: ClassVar[bool] = True
     """Whether F_n is a bound of the evidence, as a cut and the renewal of fields take it; else the mean log joint."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "alike" not in vars(cls) and any(isinstance(member, FunctionType) for member in vars(cls).values()):
+            cls.alike = False
 
     def __init__(self, options: Any, dims: int) -> None:
         self.options = options
@@ -479,6 +489,10 @@ class Scheme(Learner, ABC):
     @abstractmethod
     def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
         """The posterior of a block, and what is kept of its points from now on; asked again it gives the same bits."""
+
+    def alike(self, model: Model) -> bool:
+        """Whether the posterior of a point has the same bits whatever points are beside it."""
+        return False
 
     def alone(self, step: EStep, block: Block) -> np.ndarray:
         """Which atoms are considered as the only ones of a state, (n, atoms) bool."""

@@ -38,9 +38,10 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
     """One EM iteration, of the next batch: preselection and E-step, data classification, M-step, parameter noise."""
     N, passes, clock = problem.plan.batches.size(knobs.iteration), list(problem.passes(knobs)), Clock("prepare")
     count, cutting = min(N, max(0, knobs.points)), knobs.points < N
-    dealing = Dealing(ranks.deal)
+    dealing = Dealing(ranks.deal, clock)
     shared = knobs._replace(deal=dealing)
-    expectation = Expectation(problem, params, shared, again=cutting or len(passes) > 1)
+    again, alike = cutting or len(passes) > 1, problem.scheme.alike(problem.model)
+    expectation = Expectation(problem, params, shared, again, alike)
 
     used = np.ones(len(expectation.evidence), bool)
     if cutting:
@@ -56,9 +57,10 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         clock("prepare")
         if number > 0:
             ready = {learner: learner.prepare(new, shared) for learner, _ in stages}
+        empty = [problem.sums(learner, stage, new) for learner, stage in stages]
         clock("blocks")
         with ranks.together():
-            totals = expectation.collect(stages, new, ready, used)
+            totals = expectation.collect(stages, empty, ready, used)
         for (learner, stage), total in zip(stages, totals, strict=True):
             clock("communication")
             everywhere = problem.dealt(learner)

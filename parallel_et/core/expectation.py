@@ -13,6 +13,7 @@ from parallel_et.core.problem import Problem
 from parallel_et.core.random import Random
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import pad_rows
+from parallel_et.parallel.shard import LARGEST, merged
 from parallel_et.parallel.sums import ExactSum
 
 FAR = "parameters and data may be of too different magnitude, or a model's own log joint be no number"
@@ -25,15 +26,18 @@ class Expectation:
 
     What a scheme keeps of the points is taken over by ``keep``, once all blocks have been visited; where posteriors
     are needed more than once it waits beside until then, so that computing one again begins with the same.
+    With ``alike``, where points are treated alike whatever is beside them, several blocks are one.
     """
 
-    def __init__(self, problem: Problem, params: Params, knobs: Knobs, again: bool) -> None:
+    def __init__(self, problem: Problem, params: Params, knobs: Knobs, again: bool, alike: bool = False) -> None:
         self.problem, self.knobs = problem, knobs
-        self.blocks = list(problem.shard.among(problem.plan.batches.at(knobs.iteration)))
+        blocks = list(problem.shard.among(problem.plan.batches.at(knobs.iteration)))
+        most = min(LARGEST, len(blocks) * problem.shard.block // problem.team.size) if alike else 0
+        self.parts = list(merged(blocks, most))
         self.clocks = [Clock("waiting") for _ in range(problem.team.size)]
-        ends = np.cumsum([block.stop - block.start for block in self.blocks], dtype=int).tolist()
+        ends = np.cumsum([part.stop - part.start for part in self.parts], dtype=int).tolist()
         places = map(slice, [0, *ends], ends)
-        self._places = {block.start: place for block, place in zip(self.blocks, places, strict=True)}
+        self._places = {part.start: place for part, place in zip(self.parts, places, strict=True)}
         self.evidence = np.full(ends[-1] if ends else 0, np.nan)
         random, beta = Random(problem.seed, knobs.iteration), 1 / knobs.temperature
         self.prepared = {learner: learner.prepare(params, knobs) for learner in problem.learners.values()}
@@ -50,13 +54,16 @@ class Expectation:
         self._share(lambda part, thread: work(part, *self._of(part, thread)))
 
     def collect(
-        self, stages: Sequence[tuple[Learner, str]], params: Params, ready: Mapping[Learner, Any], used: np.ndarray
+        self,
+        stages: Sequence[tuple[Learner, str]],
+        every: Sequence[list[ExactSum]],
+        ready: Mapping[Learner, Any],
+        used: np.ndarray,
     ) -> list[ExactSum]:
         """The statistics of each stage of the used ones of the ``evidence``, (n,) bool, in one pass.
 
-        Bounded by what ``params`` make of points.
+        They are added up in ``every``, which has sums for each thread.
         """
-        every = [self.problem.sums(learner, stage, params) for learner, stage in stages]
 
         def work(part: slice, thread: int) -> None:
             block, posterior = self._of(part, thread)
@@ -76,16 +83,16 @@ class Expectation:
 
     def keep(self) -> None:
         """From now on the points are as the scheme has left them."""
-        for block in self.blocks if self._again else ():
-            self._take_over(block, self._kept[block.start])
+        for part in self.parts if self._again else ():
+            self._take_over(part, self._kept[part.start])
 
-    def _take_over(self, block: slice, new: Kept) -> None:
+    def _take_over(self, part: slice, new: Kept) -> None:
         for name, values in new.items():
-            self.problem.kept[name][block] = values
+            self.problem.kept[name][part] = values
 
     def _share(self, work: Callable[[slice, int], object]) -> None:
         """Let the threads do it for all blocks; UserError that names the first point without evidence."""
-        self.problem.team.share(self.blocks, work)
+        self.problem.team.share(self.parts, work)
         bad = np.flatnonzero(~np.isfinite(self.evidence))
         if len(bad):
             start, place = next((s, p) for s, p in self._places.items() if bad[0] < p.stop)
@@ -95,7 +102,8 @@ class Expectation:
 
     def _of(self, part: slice, thread: int) -> tuple[Block, Posterior]:
         problem, clock = self.problem, self.clocks[thread]
-        block = Block(pad_rows(problem.rows[part]), problem.model.D, problem.shard.first + part.start)
+        shard, rows = problem.shard, pad_rows(problem.rows[part])
+        block = Block(rows, problem.model.D, shard.first + part.start, shard.block)
         if part.start in self._remembered:
             return block, self._remembered[part.start]
         kept = {name: values[part] for name, values in problem.kept.items()}

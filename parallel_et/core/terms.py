@@ -5,6 +5,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from parallel_et.kernels.rows import aligned
+
 Params = Mapping[str, np.ndarray]
 """The parameters of a model and its scheme by name: float64 arrays, fields contiguous (in Fortran's order)."""
 Totals = Mapping[str, np.ndarray]
@@ -85,7 +87,7 @@ Deal = Callable[[Sequence[int], Work], np.ndarray]
 def alone(sizes: Sequence[int], work: Work) -> np.ndarray:
     """All pieces, done here."""
     ends = np.cumsum(sizes).tolist()
-    found = np.empty(ends[-1])
+    found = aligned((ends[-1],))
     for k, (size, end) in enumerate(zip(sizes, ends, strict=True)):
         work(k, found[end - size : end])
     return found
@@ -145,11 +147,15 @@ class Sums(Protocol):
 
 
 class Block(NamedTuple):
-    """Some points: their rows (n, width >= dims), aligned and padded with zeros, and the index of the first."""
+    """Some points: their rows (n, width >= dims), aligned and padded with zeros, and the index of the first.
+
+    Of a model that treats points alike these may be the points of several blocks, of which each has ``size``.
+    """
 
     rows: np.ndarray
     dims: int
     first: int
+    size: int = 1 << 62
 
     @property
     def Y(self) -> np.ndarray:

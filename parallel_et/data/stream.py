@@ -85,10 +85,14 @@ class Streamed:
     def __len__(self) -> int:
         return len(self._shard)
 
-    def __getitem__(self, block: slice) -> np.ndarray:
-        """The rows of a block as the kernels want them; a copy, as else a slow thread's block would keep its chunk."""
-        number, start = divmod(block.start, self._step)
-        return padded_copy(self._chunk(number)[start : start + block.stop - block.start])
+    def __getitem__(self, part: slice) -> np.ndarray:
+        """Some rows as the kernels want them; a copy, as else those of a slow thread would keep their chunk."""
+        step = self._step
+        pieces = [
+            self._chunk(number)[max(0, part.start - number * step) : part.stop - number * step]
+            for number in range(part.start // step, -(-part.stop // step))
+        ]
+        return padded_copy(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
 
     def _chunk(self, number: int) -> np.ndarray:
         with self._lock:

@@ -184,15 +184,17 @@ def best_states(products, bias, gram, precision, candidates, inner, K, best, gai
 
 @kernel(
     "Tuple((int64[::1], int64[::1], float64[::1]))(int32[:,::1], float64[:,::1], int64[::1], int32[::1], "
-    "float64[::1], boolean[::1], int64)"
+    "float64[::1], boolean[::1], int64, int64)"
 )
-def means_by_cause(candidates, moments, start, cause, weight, used, H):
-    """The posterior means that are not negligible, of the used points, sorted by cause.
+def means_by_cause(candidates, moments, start, cause, weight, used, H, size):
+    """The posterior means that are not negligible, of the used points, sorted by cause, and those of a cause by block.
 
     candidates (n, H'), moments (H' (H' + 1) / 2, n); start (n + 1,), cause and weight: single causes besides;
-    used (n,). Returns where each cause starts (H + 2,), and for each mean its point and its value.
+    used (n,); size: points a block. Returns where each block of each cause starts (H blocks + 2,), and for each mean
+    its point and its value.
     """
     N, C = candidates.shape
+    blocks = max(1, (N + size - 1) // size)
     whole = N - N % LANES
     matter, counts = np.empty((C, N + LANES), np.int32), np.zeros(C, np.int64)
     for i in range(C):
@@ -202,12 +204,12 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H):
         for n in range(whole, N):
             matter[i, counts[i]] = n
             counts[i] += moments[row, n] >= NEGLIGIBLE
-    starts = np.zeros(H + 2, np.int64)
+    starts = np.zeros(H * blocks + 2, np.int64)
     for filling in range(2):
         if filling:
-            for h in range(H):
-                starts[h + 2] += starts[h + 1]
-            points, values = np.empty(starts[H + 1], np.int64), np.empty(starts[H + 1])
+            for b in range(H * blocks):
+                starts[b + 2] += starts[b + 1]
+            points, values = np.empty(starts[H * blocks + 1], np.int64), np.empty(starts[H * blocks + 1])
         else:
             points, values = np.empty(0, np.int64), np.empty(0)
         for i in range(C):
@@ -215,7 +217,7 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H):
             for k in range(counts[i]):
                 n = matter[i, k]
                 if used[n]:
-                    place = candidates[n, i] + 2 - filling
+                    place = candidates[n, i] * blocks + n // size + 2 - filling
                     if filling:
                         points[starts[place]] = n
                         values[starts[place]] = moments[row, n]
@@ -223,7 +225,7 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H):
         for n in range(N):
             if used[n]:
                 for k in range(start[n], start[n + 1]):
-                    place = cause[k] + 2 - filling
+                    place = cause[k] * blocks + n // size + 2 - filling
                     if filling:
                         points[starts[place]] = n
                         values[starts[place]] = weight[k]
@@ -231,16 +233,18 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H):
     return starts, points, values
 
 
-@kernel("void(float64[:,::1], int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], float64[::1])")
-def add_fields(Y, starts, points, values, scale, high, low, largest):
+@kernel(
+    "void(float64[:,::1], int64[::1], int64[::1], float64[::1], int64, float64, int64[::1], int64[::1], float64[::1])"
+)
+def add_fields(Y, starts, points, values, blocks, scale, high, low, largest):
     """Add sum_n <s_h> y_n to the fixed-point sums high, low (D H,), which are in strips, as ``from_strips`` has them.
 
-    Y (n, D); starts, points, values of ``means_by_cause``. Costs D operations a mean, and some D a cause that has any:
-    strip by strip of the dimensions, so that the points stay in the cache, and cause by cause, with the sums in
-    registers.
+    Y (n, D); starts, points, values of ``means_by_cause``, for so many blocks. Costs D operations a mean, and some D a
+    block of a cause that has any: strip by strip of the dimensions, so that the points stay in the cache, and cause by
+    cause, with the sums in registers.
     """
     N, D = Y.shape
-    H = starts.shape[0] - 2
+    H = (starts.shape[0] - 2) // blocks
     unit, scales, zero = fill(LOW), fill(scale), fill(0.0)
     near, top = scratch(N * STRIP), zero
     for begin in range(0, D, STRIP):
@@ -248,13 +252,13 @@ def add_fields(Y, starts, points, values, scale, high, low, largest):
         for n in range(N):
             for d in range(0, width, LANES):
                 store(near, n * width + d, load(Y, n * D + begin + d))
-        for h in range(H):
-            if starts[h] == starts[h + 1]:
+        for b in range(H * blocks):
+            if starts[b] == starts[b + 1]:
                 continue
-            here = begin * H + h * width
+            here = begin * H + b // blocks * width
             if width == STRIP:
                 sums = (zero, zero, zero, zero, zero, zero, zero, zero)
-                for k in range(starts[h], starts[h + 1]):
+                for k in range(starts[b], starts[b + 1]):
                     sums = add_strip(sums, fill(values[k]), near, points[k] * STRIP)
                 for d, value in enumerate(sums):
                     value = value * scales
@@ -263,7 +267,7 @@ def add_fields(Y, starts, points, values, scale, high, low, largest):
             else:
                 for d in range(0, width, LANES):
                     value = zero
-                    for k in range(starts[h], starts[h + 1]):
+                    for k in range(starts[b], starts[b + 1]):
                         value = fma(fill(values[k]), load(near, points[k] * width + d), value)
                     value = value * scales
                     add_fixed(high, low, here + d, value, unit)
@@ -271,12 +275,12 @@ def add_fields(Y, starts, points, values, scale, high, low, largest):
     note(largest, highest(top))
 
 
-@kernel("void(int64[::1], float64[::1], float64, int64[::1], int64[::1], float64[::1])")
-def add_means(starts, values, scale, high, low, largest):
+@kernel("void(int64[::1], float64[::1], int64, float64, int64[::1], int64[::1], float64[::1])")
+def add_means(starts, values, blocks, scale, high, low, largest):
     """Add sum_n <s_h> to the diagonal of the lower triangle of <s s^T>, row by row: high and low (H (H + 1) / 2,)."""
-    for h in range(starts.shape[0] - 2):
-        mean = 0.0
-        for k in range(starts[h], starts[h + 1]):
+    for b in range(starts.shape[0] - 2):
+        mean, h = 0.0, b // blocks
+        for k in range(starts[b], starts[b + 1]):
             mean += values[k]
         add_one(high, low, h * (h + 1) // 2 + h, mean * scale)
         note(largest, mean * scale)

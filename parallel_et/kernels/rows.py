@@ -7,6 +7,8 @@ import numpy as np
 
 LANES = 8
 """Doubles in a vector."""
+PIECE = 3 * LANES
+"""Columns that a triangle is solved for at a time."""
 CACHE_LINE = 64
 """Bytes that a processor reads at a time."""
 

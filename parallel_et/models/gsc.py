@@ -190,7 +190,7 @@ class GSC(LinearMean):
         alone, (start, cause, weight) = posterior.alone, posterior.alone.weight
         means = gsc.means_by_cause(posterior.candidates, posterior.values, start, cause, alone.mean, used, self.H)
         gsc.add_pairs(posterior.candidates, posterior.moments, start, cause, alone.square, used, *total.words("ss"))
-        linear.add_fields(block.rows, *means, *total.words("ys"))
+        linear.add_fields(block.rows, *means, 1, *total.words("ys"))
         total.add("yy", block_norms(block.rows)[used].sum())
         outside = np.repeat(used, np.diff(start))
         for name, inside, single in (("active", posterior.chance, weight), ("s", posterior.values, alone.mean)):

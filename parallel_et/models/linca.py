@@ -19,6 +19,7 @@ class LinCA(LinearModel):
     """
 
     first_job = {"data": {"negative": 0.5}}
+    alike = True
 
     def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
         if singles:

@@ -62,14 +62,28 @@ class Ranks:
         if self.size > 1:
             self.comm.Allreduce(MPI.IN_PLACE, values, MPI.SUM)
 
+    def sum_shared_out(self, values: np.ndarray) -> tuple[np.ndarray, int]:
+        """The sums over the ranks of some columns of ``values`` (k, m), integers, and which is the first of these.
+
+        All columns are shared out in the order of the ranks; what ``sum`` sends twice is sent once.
+        """
+        assert values.dtype == np.int64
+        if self.size == 1:
+            return values, 0
+        ends = values.shape[1] * np.arange(1, self.size + 1) // self.size
+        counts = np.diff(ends, prepend=0)
+        mine = np.empty((len(values), counts[self.rank]), np.int64)
+        for row, sums in zip(values, mine, strict=True):
+            self.comm.Reduce_scatter(row, sums, counts.tolist(), MPI.SUM)
+        return mine, int(ends[self.rank] - counts[self.rank])
+
     def complete(self, values: np.ndarray, first: int, last: int) -> None:
         """Fill ``values`` on every rank; this one has their rows [first, last), in the order of the ranks."""
         if self.size > 1:
             row = values[:1].nbytes
             counts = np.array(self.comm.allgather((last - first) * row))
             places = np.cumsum(counts) - counts
-            mine = values[first:last].tobytes()
-            self.comm.Allgatherv([mine, MPI.BYTE], [values, counts, places, MPI.BYTE])
+            self.comm.Allgatherv(MPI.IN_PLACE, [values, counts, places, MPI.BYTE])
 
     def max(self, value: float) -> float:
         """The largest ``value`` of all ranks."""
@@ -182,8 +196,10 @@ class Ranks:
 
         Each piece is done by one rank; large pieces are taken for more work than small ones.
         """
+        from parallel_et.kernels.rows import aligned  # takes its time to load
+
         ends, owner = np.cumsum(sizes), owners(sizes, self.size)
-        found = np.empty(ends[-1])
+        found = aligned((ends[-1],))
         for k in np.flatnonzero(owner == self.rank).tolist():
             work(k, found[ends[k] - sizes[k] : ends[k]])
         if self.size > 1:

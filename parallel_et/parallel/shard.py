@@ -1,6 +1,6 @@
 """Who owns which points: fixed blocks, dealt out to the ranks in contiguous runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,17 +9,26 @@ LARGEST, SMALLEST = 1024, 16
 OVERHEAD, ADDING, WORTH = 30_000.0, 2.0, 20.0
 """Nanoseconds that a block costs whatever its size, that it costs to add a statistic to the sums, and how much of
 these its points should be worth."""
+BESIDE, ROUNDING = 5_000.0, 0.25
+"""The same nanoseconds where a block is treated together with others."""
 
 
-def block_size(points: int, nanoseconds: float, statistics: int) -> int:
+def block_size(points: int, nanoseconds: float, statistics: int, alike: bool = False) -> int:
     """Points a block of the ``points`` of an M-step, from the job alone and never from the number of ranks.
 
     As many as it takes, at some ``nanoseconds`` a point, to make the cost of a block and of adding its ``statistics``
     small beside; but about a quarter of all points at most, so that also a small job spreads over some ranks.
-    A multiple of 16 between 16 and 1024.
+    A multiple of 16 between 16 and 1024. Where points are treated ``alike``, whatever is beside them, fewer do, and the
+    number of blocks is a power of two as far as that can be.
     """
-    wanted = WORTH * (OVERHEAD + ADDING * statistics) / nanoseconds
-    size = min(wanted, points / 4, LARGEST)
+    if alike:
+        wanted = WORTH * (BESIDE + ROUNDING * statistics) / nanoseconds
+        size = points / 4
+        while size >= 2 * wanted or size > LARGEST:
+            size /= 2
+    else:
+        wanted = WORTH * (OVERHEAD + ADDING * statistics) / nanoseconds
+        size = min(wanted, points / 4, LARGEST)
     return max(SMALLEST, -(-round(size) // SMALLEST) * SMALLEST)
 
 
@@ -27,6 +36,20 @@ def owners(sizes: Sequence[int], ranks: int) -> np.ndarray:
     """Which rank does each piece of a work in pieces of these sizes, (pieces,): rising, each about its share of all."""
     ends = np.cumsum(sizes)
     return (2 * ends - np.asarray(sizes)) * ranks // (2 * ends[-1])
+
+
+def merged(blocks: Iterable[slice], most: int) -> Iterator[slice]:
+    """Adjacent blocks as one, as long as that has at most so many points."""
+    run: slice | None = None
+    for block in blocks:
+        if run and block.start == run.stop and block.stop - run.start <= most:
+            run = slice(run.start, block.stop)
+            continue
+        if run:
+            yield run
+        run = block
+    if run:
+        yield run
 
 
 @dataclass(frozen=True)

@@ -86,23 +86,30 @@ class ExactSum:
         if ranks.size > 1:
             fixed.settle(*self._words)
         ranks.sum_on_root(self._words)
-        return self._values() if ranks.is_root else {}
+        return self._named(self._values(self._words, 0)) if ranks.is_root else {}
 
     def everywhere(self, ranks: Ranks) -> dict[str, np.ndarray]:
-        """The sums over all ranks, checked, on every rank."""
+        """The sums over all ranks, checked, on every rank; each makes numbers of some of the words."""
         with ranks.together():
             self.check()
         if ranks.size > 1:
             fixed.settle(*self._words)
-        ranks.sum(self._words)
-        return self._values()
+        words, first = ranks.sum_shared_out(self._words)
+        values = self._values(words, first)
+        ranks.complete(values, first, first + words.shape[1])
+        return self._named(values)
 
-    def _values(self) -> dict[str, np.ndarray]:
-        values = {name: np.empty(shape) for name, shape in self.shapes.items()}
-        for name, array in values.items():
-            scale, high, low, _ = self.words(name)
-            fixed.value(scale, high, low, array.reshape(-1))
+    def _values(self, words: np.ndarray, first: int) -> np.ndarray:
+        """Room (m,) for the numbers of all arrays; in it those that ``words`` (2, n) stand for, from ``first`` on."""
+        values, last = np.empty(self._words.shape[1]), first + words.shape[1]
+        for name, part in self.parts.items():
+            start, stop = max(first, part.start), min(last, part.stop)
+            if start < stop:
+                fixed.value(self.scales[name], *words[:, start - first : stop - first], values[start:stop])
         return values
+
+    def _named(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: values[part].reshape(self.shapes[name]) for name, part in self.parts.items()}
 
 
 def exact_sum(ranks: Ranks, values: np.ndarray, points: int) -> float:

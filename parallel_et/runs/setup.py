@@ -77,7 +77,8 @@ def size_up(job: Job, source: Source) -> tuple[Model, Scheme, int]:
     """The model, the scheme and the points a block, for which no data need to be read."""
     model, scheme = model_of(job, source.dims)
     batch = min(source.points, job.anneal.batch or source.points)
-    size = job.run.block or block_size(batch, model.nanoseconds(scheme.count), count_statistics(model))
+    cost, alike = model.nanoseconds(scheme.count), scheme.alike(model)
+    size = job.run.block or block_size(batch, cost, count_statistics(model), alike)
     return model, scheme, size if job.anneal.batch is None else batch // -(-batch // size)
 
 

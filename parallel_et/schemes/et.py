@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from parallel_et.core.contract import Block, EStep, Kept, Scheme
+from parallel_et.core.contract import Block, EStep, Kept, Model, Scheme, Selection
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.schema import MOST, Section
 from parallel_et.core.states import Latents, Table
@@ -73,6 +73,10 @@ class ExpectationTruncation(Scheme):
         candidates = chosen(self.selection, step, block, seen, kept, self.candidates, self.random)
         step.phase("states")
         return step.model.over_table(step.ready, seen, candidates, self.table, step.beta, self.singles), kept
+
+    def alike(self, model: Model) -> bool:
+        own = type(self).infer is ExpectationTruncation.infer and type(self.selection) is Selection
+        return model.alike and own and not self.singles
 
     def alone(self, step: EStep, block: Block) -> np.ndarray:
         considered = np.zeros((len(block), step.model.latents.atoms), bool)

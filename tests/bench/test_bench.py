@@ -1,6 +1,7 @@
 """The shape of what the benchmark prints; never its speed."""
 
 import json
+import re
 
 import pytest
 from launch import call, launch
@@ -68,12 +69,27 @@ def test_the_prediction_is_what_its_parts_add_up_to():
     assert found["network_dominates_at"] is None
     assert found["holds"][0.5] == 20
     assert found["strong"][64] < 0.5 < 10.5 / (20 * (10 * 5 / 100 + 0.5))
-    shared = predict({**row, "dealt": [{"sizes": [1, 2, 1], "seconds": 0.4e-6 * 1000}]}, latency=0.0, bandwidth=1e30)
+    dealt = {**row, "message_mb": 1.0, "dealt": [{"sizes": [1, 2, 1], "seconds": 0.4e-6 * 1000}]}
+    shared = predict(dealt, latency=0.0, bandwidth=1e30)
     assert shared["strong"][64] == pytest.approx(10.5 / (64 * (10 * 2 / 100 + 0.1 + 0.4 / 2)))
     assert shared["holds"][0.5] > found["holds"][0.5]
-    slow = predict(row, latency=1e-3, bandwidth=1e30)
-    assert slow["network_dominates_at"] == 4
-    assert slow["weak"][64] == pytest.approx(10.5 / (10.5 + 12))
+    narrow = predict(dealt, latency=0.0, bandwidth=1e9)
+    assert narrow["weak"][64] == pytest.approx(10.5 / (10 + 0.1 + 0.4 / 2 + 63 / 64 * (1.5 + 32e-6)))
+    narrow = predict({**row, "message_mb": 1.0}, latency=0.0, bandwidth=1e9)
+    assert narrow["weak"][64] == pytest.approx(10.5 / (10.5 + 63 / 64 * (2 + 1600e-6)))
+    slow = predict(row, 1e-3, 1e30, 3)
+    assert slow["network_dominates_at"] == 2
+    assert slow["weak"][64] == pytest.approx(10.5 / (10.5 + 60))
+    assert slow["strong"][3] == pytest.approx(10.5 / (3 * (10 * 34 / 100 + 0.5 + 20)))
+
+
+def test_what_ranks_compute_is_told_beside_the_prediction():
+    done = launch(3, "-m", "parallel_et.bench", "W1", "--computing", "--seconds", "0.1", "--scale", "0.5")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(
+        r"W1 with 1000 points on 3 ranks, but for messages: found [\d.]+% and predicted [\d.]+% efficient\n",
+        done.stdout,
+    )
 
 
 def test_streaming_is_compared_with_rows_in_memory():

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -15,7 +16,7 @@ from parallel_et.models import MODELS, PI, Model, Param, Sum
 from parallel_et.models.linca import LinCA
 from parallel_et.runs.job import check_job
 from parallel_et.schemes import SCHEMES
-from parallel_et.schemes.et import ExpectationTruncation
+from parallel_et.schemes.et import ETOptions, ExpectationTruncation
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 JOB = """
@@ -178,6 +179,28 @@ def test_a_script_registers_its_own():
 
     MODELS.register("mine", Mine)
     assert fit({**job_table({"name": "mine", "causes": 4}, {"scheme": "exact"}), "data": BARS}).W.shape == (25, 4)
+
+
+def test_what_is_derived_with_methods_of_its_own_gets_block_by_block():
+    sizes = []
+
+    class Counting(LinCA):
+        def observe(self, ready, block, singles):
+            sizes.append(len(block))
+            return super().observe(ready, block, singles)
+
+    class Other(ExpectationTruncation):
+        def infer(self, step, block, kept):
+            return super().infer(step, block, kept)
+
+    MODELS.register("counting", Counting)
+    table = {**job_table({"name": "counting", "causes": 4}, {"candidates": 3, "gamma": 2}), "data": BARS}
+    fit({**table, "run": {"block": 16}})
+    assert {16, 8} <= set(sizes)  # of 40 points
+    model = LinCA(SimpleNamespace(causes=4, learn=[]), 6)
+    options = ETOptions(candidates=3, gamma=2)
+    assert ExpectationTruncation(options, model.latents).alike(model)
+    assert not Other(options, model.latents).alike(model)
 
 
 def test_a_pair_of_model_and_scheme_that_cannot_be_gets_one_line_that_says_which_can():

@@ -175,7 +175,7 @@ def test_mca3_takes_other_states_than_the_papers_as_well(inference):
     problem.kept.update(problem.scheme.keep(len(Y)))  # as they were before
     numerator, denominator, active = np.zeros((H, D)), np.zeros((H, D)), np.zeros(H)
     expectation = Expectation(problem, params, problem.plan.at(0, params), again=False)
-    for part in expectation.blocks:
+    for part in expectation.parts:
         block = Block(pad_rows(problem.rows[part]), D, part.start)
         kept = {name: values[part] for name, values in problem.kept.items()}
         posterior, _ = problem.scheme.infer(expectation._steps[0], block, kept)

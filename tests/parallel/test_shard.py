@@ -1,6 +1,6 @@
 import pytest
 
-from parallel_et.parallel.shard import Shard, block_size
+from parallel_et.parallel.shard import Shard, block_size, merged
 
 
 @pytest.mark.parametrize("points", [1, 2, 15, 16, 17, 100, 513, 4097, 100_003])
@@ -31,3 +31,17 @@ def test_blocks_are_worth_their_cost_but_leave_work_for_some_ranks(nanoseconds, 
     assert 16 <= size <= 1024
     assert size == 16 or size <= max(16, points / 4 + 16)
     assert size in (16, 1024) or points < 10**6 or 0.9 < size * nanoseconds / 2.6e6 < 1.3
+
+
+@pytest.mark.parametrize("points", [1, 500, 4000, 20_000, 10**6])
+def test_blocks_of_points_that_are_treated_alike_are_smaller_and_shared_evenly_by_a_power_of_two_of_ranks(points):
+    size = block_size(points, 2e4, 800_000, alike=True)
+    assert size <= max(16, block_size(points, 2e4, 800_000))
+    assert size == {1: 16, 500: 128, 4000: 256, 20_000: 320, 10**6: 256}[points]
+
+
+def test_adjacent_blocks_are_merged_up_to_a_size():
+    blocks = [slice(0, 16), slice(16, 32), slice(32, 48), slice(64, 80), slice(80, 85)]
+    assert list(merged(blocks, 40)) == [slice(0, 32), slice(32, 48), slice(64, 85)]
+    assert list(merged(blocks, 0)) == blocks
+    assert list(merged([], 40)) == []

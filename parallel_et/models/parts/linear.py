@@ -11,7 +11,11 @@ from parallel_et.core.contract import Block, Knobs, Model, Params, Sum, Summary,
 from parallel_et.core.gibbs import Chains, Sweeps, distinct
 from parallel_et.core.posterior import Listed, Posterior, SampledMoments, Sparse, TabledMoments, best_of
 from parallel_et.core.states import Table, binary
-from parallel_et.kernels import linear, select
+from parallel_et.kernels import (
+    linear,
+    select,
+    triangles,  # noqa: F401  what solves for fields uses it
+)
 from parallel_et.kernels.rows import LANES
 from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of
 from parallel_et.models.parts.noises import SIGMA, Gauss
@@ -266,17 +270,19 @@ class LinearModel(LinearMean):
         }
 
     def collect(self, stage: str, ready: Ready, block: Block, posterior: Linear, used: np.ndarray, total: Any) -> None:
+        blocks = [slice(first, first + block.size) for first in range(0, len(block), block.size)]
         if isinstance(posterior, Listed):
             norms, q = block_norms(block.rows), (posterior.states, *posterior.q, used)
             means = linear.means_of_states(*q, self.H)
             linear.add_pairs_of_states(*q, *total.words("ss"))
         else:
             norms, candidates, moments = posterior.norms, posterior.candidates, posterior.moments
-            means = linear.means_by_cause(candidates, moments, *posterior.alone, used, self.H)
+            means = linear.means_by_cause(candidates, moments, *posterior.alone, used, self.H, block.size)
             linear.add_pairs(candidates, moments, used, *total.words("ss"))
-        linear.add_fields(block.rows, *means, *total.words("ys"))
-        linear.add_means(means[0], means[2], *total.words("ss"))
-        total.add("yy", norms[used].sum())
+        linear.add_fields(block.rows, *means, len(blocks), *total.words("ys"))
+        linear.add_means(means[0], means[2], len(blocks), *total.words("ss"))
+        for one in blocks:
+            total.add("yy", norms[one][used[one]].sum())
 
     def usage(self, sums: Totals) -> np.ndarray:
         h = np.arange(self.H)

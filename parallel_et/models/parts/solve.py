@@ -1,20 +1,21 @@
 """The linear system of the M-step, as matrix products."""
 
-from typing import TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.linalg import LinAlgError, eigh
-from scipy.linalg.lapack import dpotrf, dtrtri
+from scipy.linalg.lapack import dpotrf
 
 from parallel_et.core.contract import UNUSED
-from parallel_et.core.terms import Deal
+from parallel_et.core.terms import Deal, alone
+from parallel_et.kernels.rows import PIECE, aligned
 
-SMALL = 64
-"""Triangles up to this size are inverted."""
+BAND = 2 * PIECE
+"""Rows of a triangle that are found at a time."""
 RIDGE, STEPS = 1e-9, 4
 """What is added to the diagonal of singular systems that are large, as a share of the points, and steps to undo it."""
-PIECES, NARROW = 12, 64
-"""In about how many pieces a work is dealt out, of widths that are multiples of this: products of less are slow."""
+PIECES, LANES = 16, 4
+"""In how many pieces a product is dealt out, of widths that are multiples of this: of more pieces products are slow."""
 
 
 def solve_fields(
@@ -27,13 +28,10 @@ def solve_fields(
     Also returned is which rows of the equation hold, (H,) bool. With ``deal`` the dimensions are shared out.
     """
     used = np.diag(ss) > UNUSED * points
-    A, B, unused = ss, ys, ~used
-    if unused.any():
-        A, B = ss.copy(), ys - ss[:, unused] @ WT[unused]
-        A[unused], A[:, unused] = 0.0, 0.0
-        A[unused, unused] = points
+    unused = np.flatnonzero(~used)
     try:
-        new = solve_positive(A, B, UNUSED * points, deal)
+        U = cholesky(ss, UNUSED * points, deal or alone, unused)
+        new = solve_with(U, ys, deal or alone, (ss[:, unused], WT[unused]))
         new[unused] = WT[unused]
         return new, used
     except LinAlgError:
@@ -51,45 +49,105 @@ def nearest_solution(A: np.ndarray, B: np.ndarray, ridge: float, deal: Deal) -> 
     In steps, each of which solves with a ridge on the diagonal for what is left: what an eigenvalue l leaves after k of
     them is (1 + l / ridge)^-k. An eigenvalue decomposition takes ten times as long.
     """
-    X, stiff = np.zeros_like(B), A + ridge * np.eye(len(A))
+    X, stiff = np.zeros_like(B), cholesky(A + ridge * np.eye(len(A)), 0.0, deal)
     for _ in range(STEPS):
-        X += solve_positive(stiff, B - A @ X, 0.0, deal)
+        X += solve_with(stiff, B - A @ X, deal)
     return X
 
 
-def solve_positive(A: np.ndarray, B: np.ndarray, least: float, deal: Deal | None = None) -> np.ndarray:
-    """The X that solves A X = B for a positive definite A (n, n) and B (n, m), by Cholesky's factorisation.
+def cholesky(A: np.ndarray, least: float, deal: Deal = alone, without: Sequence[int] | np.ndarray = ()) -> np.ndarray:
+    """The upper triangle U with A = U^T U of a positive definite A (n, n); what is below its diagonal is anything.
 
-    A squared pivot that is not above ``least`` is an error. With ``deal`` the columns of B are solved for in pieces,
-    whose widths follow from m alone: so the bits are the same whoever does them.
+    Rows and columns that it is to be ``without`` are taken for those of a diagonal matrix. It has 1 on the diagonal and
+    0 elsewhere where it is larger than A, to be as large as the kernels want it. A squared pivot that is not above
+    ``least`` is an error. Some rows at a time: all ranks factorise the square on the diagonal, and the rest is dealt.
     """
-    L, info = dpotrf(A.T, lower=1, clean=0)
+    from parallel_et.kernels import triangles  # linear models import it first: only their jobs load it
+
+    n, N = len(A), -(-len(A) // PIECE) * PIECE
+    U = aligned((N, N))
+    U[:n, :n], U[:n, n:], U[n:] = A, 0.0, 0.0
+    U[range(n, N), range(n, N)] = 1.0
+    if len(without):
+        U[without], U[:, without] = 0.0, 0.0
+        U[without, without] = np.max(np.diag(A))
+    before = 0
+    for first in range(0, N, BAND):
+        last = min(first + BAND, N)
+        for column in range(first, last, PIECE):
+            triangles.subtract(U, U, column, first, last, before, first)
+        U[first:last, first:last] = factor(U[first:last, first:last], least)
+        if last < N:
+            find_right(U, first, last, deal)
+        before = first
+    return U
+
+
+def find_right(U: np.ndarray, first: int, last: int, deal: Deal) -> None:
+    """Find the rows [first, last) of a triangle right of their square on the diagonal.
+
+    From the next square, which the ranks would else do alike, the product of the rows above ``first`` is subtracted.
+    """
+    from parallel_et.kernels import triangles
+
+    end = min(last + BAND, len(U))
+    right = [(first, last, column) for column in range(last, len(U), PIECE)]
+    places = right + [(last, end, column) for column in range(last, end, PIECE)]
+
+    def work(piece: int, room: np.ndarray) -> None:
+        top, bottom, column = places[piece]
+        if piece < len(right):
+            triangles.forward(U, U, column, top, bottom)
+        else:
+            triangles.subtract(U, U, column, top, bottom, 0, first)
+        room.reshape(-1, PIECE)[:] = U[top:bottom, column : column + PIECE]
+
+    found, at = deal([(bottom - top) * PIECE for top, bottom, _ in places], work), 0
+    for top, bottom, column in places:
+        size = (bottom - top) * PIECE
+        U[top:bottom, column : column + PIECE] = found[at : at + size].reshape(-1, PIECE)
+        at += size
+
+
+def factor(A: np.ndarray, least: float) -> np.ndarray:
+    """The triangle U of a small positive definite A (n, n), as ``cholesky`` has it."""
+    L, info = dpotrf(A.T, lower=1)
     if info or np.min(np.diag(L)) ** 2 <= least:
         raise LinAlgError("the matrix is singular")
-    inverse = inverses(L)
-    if deal is None:
-        X = B.copy()
-        forward(L, inverse, X)
-        backward(L, inverse, X)
-        return X
-    (n, m), parts = B.shape, pieces_of(B.shape[1])
+    return L.T
 
-    def solve(piece: int, room: np.ndarray) -> None:
-        X = room.reshape(n, -1)
-        X[:] = B[:, parts[piece]]
-        forward(L, inverse, X)
-        backward(L, inverse, X)
 
-    found = deal([n * (part.stop - part.start) for part in parts], solve)
-    X = np.empty((n, m))
-    for part in parts:
-        X[:, part] = found[n * part.start : n * part.stop].reshape(n, -1)
+def solve_with(
+    U: np.ndarray, B: np.ndarray, deal: Deal = alone, known: tuple[np.ndarray, np.ndarray] | None = None
+) -> np.ndarray:
+    """The X that solves U^T U X = B, (n, m), for a triangle of ``cholesky``; the columns are shared out.
+
+    From B is subtracted the product of what is ``known``, (n, k) and (k, m), if there is any.
+    """
+    from parallel_et.kernels import triangles  # linear models import it first: only their jobs load it
+
+    (n, m), N = B.shape, len(U)
+    parts = [slice(start, min(start + PIECE, m)) for start in range(0, m, PIECE)]
+
+    def work(piece: int, room: np.ndarray) -> None:
+        X, part = room.reshape(N, PIECE), parts[piece]
+        X[:] = 0.0
+        X[:n, : part.stop - part.start] = B[:, part]
+        if known and known[1].size:
+            X[:n, : part.stop - part.start] -= known[0] @ known[1][:, part]
+        triangles.forward(U, X, 0, 0, N)
+        triangles.backward(U, X, 0)
+
+    found = deal([N * PIECE] * len(parts), work).reshape(-1, N, PIECE)
+    X = aligned((n, m))  # as the kernels want fields, which then need not be copied
+    for some, part in zip(found, parts, strict=True):
+        X[:, part] = some[:n, : part.stop - part.start]
     return X
 
 
 def pieces_of(size: int) -> list[slice]:
-    """About ``PIECES`` pieces of a size, all but the last a multiple of ``NARROW``."""
-    width = NARROW * max(1, round(size / (PIECES * NARROW)))
+    """``PIECES`` pieces of a size or less, all but the last of one width, a multiple of ``LANES``."""
+    width = LANES * -(-size // (PIECES * LANES))
     return [slice(start, min(start + width, size)) for start in range(0, size, width)]
 
 
@@ -111,40 +169,3 @@ def dealt_gram(WT: np.ndarray, deal: Deal) -> np.ndarray:
         gram[: rows.start, rows] = some[:, : rows.start].T
         at += size
     return gram
-
-
-Inverses: TypeAlias = "np.ndarray | tuple[Inverses, Inverses]"
-"""Of a triangle: its inverse, or those of its two halves."""
-
-
-def inverses(L: np.ndarray) -> Inverses:
-    """The inverses of the small triangles along the diagonal of L, which is lower triangular."""
-    if len(L) <= SMALL:
-        return np.tril(dtrtri(L, lower=1)[0])
-    half = len(L) // 2
-    return inverses(L[:half, :half]), inverses(L[half:, half:])
-
-
-def forward(L: np.ndarray, inverse: Inverses, X: np.ndarray) -> None:
-    """Replace X by L^-1 X, L lower triangular: half by half, which is all matrix products.
-
-    The triangular solution of a BLAS library runs at half the speed of its products.
-    """
-    if isinstance(inverse, np.ndarray):
-        X[:] = inverse @ X
-        return
-    half = len(L) // 2
-    forward(L[:half, :half], inverse[0], X[:half])
-    X[half:] -= L[half:, :half] @ X[:half]
-    forward(L[half:, half:], inverse[1], X[half:])
-
-
-def backward(L: np.ndarray, inverse: Inverses, X: np.ndarray) -> None:
-    """Replace X by L^-T X, L lower triangular."""
-    if isinstance(inverse, np.ndarray):
-        X[:] = inverse.T @ X
-        return
-    half = len(L) // 2
-    backward(L[half:, half:], inverse[1], X[half:])
-    X[:half] -= L[half:, :half].T @ X[half:]
-    backward(L[:half, :half], inverse[0], X[:half])

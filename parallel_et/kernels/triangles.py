@@ -1,0 +1,106 @@
+"""Solutions with an upper triangle U: every column has the same bits whatever stands beside it.
+
+Matrices are (n, width) in C's order, n a multiple of ``TILE``. What a tile of so many rows and ``PIECE`` columns takes
+from the rows above or below it is added up in registers, and nothing is packed: so a few columns cost no more than
+their share of many.
+"""
+
+import numpy as np
+
+from parallel_et.kernels import kernel, part
+from parallel_et.kernels.rows import PIECE
+from parallel_et.kernels.simd import LANES, fill, fma, load, store
+
+TILE, VECTORS = 8, PIECE // LANES
+
+
+@part
+def grow(sums, weight, row):
+    """Add the vectors of a row times a number to their sums."""
+    weights = fill(weight)
+    return fma(weights, row[0], sums[0]), fma(weights, row[1], sums[1]), fma(weights, row[2], sums[2])
+
+
+@part
+def row_at(X, at):
+    """The vectors of a row of a piece, from a flat index on."""
+    return load(X, at), load(X, at + LANES), load(X, at + 2 * LANES)
+
+
+@part
+def take(X, at, sums):
+    """Subtract sums from a row of a piece."""
+    for v in range(VECTORS):
+        store(X, at + v * LANES, load(X, at + v * LANES) - sums[v])
+
+
+@part
+def take_above(U, X, column, i, begin, end):
+    """Of a piece of X, subtract from a tile, rows i, ..., the product of those columns of U with rows [begin, end)."""
+    zero = fill(0.0)
+    a = b = c = d = e = f = g = h = (zero, zero, zero)
+    for k in range(begin, end):
+        row = row_at(X, k * X.shape[1] + column)
+        a, b = grow(a, U[k, i], row), grow(b, U[k, i + 1], row)
+        c, d = grow(c, U[k, i + 2], row), grow(d, U[k, i + 3], row)
+        e, f = grow(e, U[k, i + 4], row), grow(f, U[k, i + 5], row)
+        g, h = grow(g, U[k, i + 6], row), grow(h, U[k, i + 7], row)
+    for r, sums in enumerate((a, b, c, d, e, f, g, h)):
+        take(X, (i + r) * X.shape[1] + column, sums)
+
+
+@part
+def take_below(U, X, column, i):
+    """Of a piece of X, subtract from a tile, rows i, ..., the product of the same rows of U with the rows below."""
+    zero = fill(0.0)
+    a = b = c = d = e = f = g = h = (zero, zero, zero)
+    V = U[i : i + TILE]
+    for place in range(i + TILE, U.shape[0]):
+        row, k = row_at(X, place * X.shape[1] + column), np.uint64(place)  # not from the end: three times as fast
+        a, b = grow(a, V[0, k], row), grow(b, V[1, k], row)
+        c, d = grow(c, V[2, k], row), grow(d, V[3, k], row)
+        e, f = grow(e, V[4, k], row), grow(f, V[5, k], row)
+        g, h = grow(g, V[6, k], row), grow(h, V[7, k], row)
+    for r, sums in enumerate((a, b, c, d, e, f, g, h)):
+        take(X, (i + r) * X.shape[1] + column, sums)
+
+
+@part
+def finish(X, at, sums, pivot):
+    """Subtract sums from a row of a piece and divide it by a pivot."""
+    share = fill(1.0 / pivot)
+    for v in range(VECTORS):
+        store(X, at + v * LANES, (load(X, at + v * LANES) - sums[v]) * share)
+
+
+@kernel("void(float64[:,::1], float64[:,::1], int64, int64, int64, int64, int64)")
+def subtract(U, X, column, first, last, begin, end):
+    """Subtract from rows [first, last) of a piece of X the product of those columns of U with the rows [begin, end)."""
+    for i in range(first, last, TILE):
+        take_above(U, X, column, i, begin, end)
+
+
+@kernel("void(float64[:,::1], float64[:,::1], int64, int64, int64)")
+def forward(U, X, column, first, last):
+    """Replace the rows [first, last) of a piece of X by those of U^-T X; the rows above have been before."""
+    zero = fill(0.0)
+    for i in range(first, last, TILE):
+        take_above(U, X, column, i, 0, i)
+        for r in range(i, i + TILE):
+            sums = (zero, zero, zero)
+            for k in range(i, r):
+                sums = grow(sums, U[k, r], row_at(X, k * X.shape[1] + column))
+            finish(X, r * X.shape[1] + column, sums, U[r, r])
+
+
+@kernel("void(float64[:,::1], float64[:,::1], int64)")
+def backward(U, X, column):
+    """Replace a piece of X by that of U^-1 X."""
+    zero = fill(0.0)
+    for i in range(U.shape[0] - TILE, -1, -TILE):
+        take_below(U, X, column, i)
+        for r in range(i + TILE - 1, i - 1, -1):
+            sums = (zero, zero, zero)
+            for k in range(r + 1, i + TILE):
+                sums = grow(sums, U[r, k], row_at(X, k * X.shape[1] + column))
+            finish(X, r * X.shape[1] + column, sums, U[r, r])
