@@ -34,7 +34,7 @@ noise.W = 0.05
 [run]
 checkpoint = { every = 20 }
 """
-LIMIT = ("--time=1", "--signal=B:USR1@40")
+NOTICE = "--signal=B:USR1@40"
 WHOLE = ("--nodes=2", "--ntasks-per-node=1", "--time=10", "--output=out.log")
 
 
@@ -80,8 +80,9 @@ def to_freeze(place):
 def limited(cluster, tmp_path_factory):
     """A job that has notice of its time limit while other tests run."""
     place = with_job(tmp_path_factory.mktemp("limited"))
-    job = cluster.submit(*WHOLE, "--ntasks-per-node=2", *LIMIT, TRAIN, "job.toml", cwd=place, **to_freeze(place))
+    job = cluster.submit(*WHOLE, "--ntasks-per-node=2", NOTICE, TRAIN, "job.toml", cwd=place, **to_freeze(place))
     cluster.freeze(job, place / "runs/job", 4, place / "out.log")
+    cluster.limit(job, place / "out.log")
     threading.Thread(target=cluster.thaw, args=(job, place / "out.log"), daemon=True).start()
     return job, place
 
@@ -90,8 +91,9 @@ def limited(cluster, tmp_path_factory):
 def overtaken(cluster, tmp_path_factory):
     """A job whose iteration outlasts the notice, so that it is ended by its time limit while other tests run."""
     place = with_job(tmp_path_factory.mktemp("overtaken"))
-    job = cluster.submit(*WHOLE, *LIMIT, TRAIN, "job.toml", cwd=place, **to_freeze(place))
+    job = cluster.submit(*WHOLE, NOTICE, TRAIN, "job.toml", cwd=place, **to_freeze(place))
     cluster.freeze(job, place / "runs/job", 2, place / "out.log")
+    cluster.limit(job, place / "out.log")
     return job, place
 
 

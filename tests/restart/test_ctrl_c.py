@@ -56,12 +56,17 @@ def test_the_second_ends_it_at_once(place):
     assert terminal.process.poll() is None
     terminal.type()  # no iteration ends any more
     assert terminal.wait() != 75, terminal.said  # mpirun has an exit code of its own here, at times 0
+    no_rank_is_left(place)
+    assert number(place) == 0
+    assert not (place / "runs/job/result.h5").exists()
+
+
+def no_rank_is_left(place):
+    """Of those that ran there; it may take them a moment."""
     deadline = time.monotonic() + PATIENCE
     while ranks_of(place) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not ranks_of(place)
-    assert number(place) == 0
-    assert not (place / "runs/job/result.h5").exists()
 
 
 @pytest.fixture(scope="module")
@@ -77,48 +82,65 @@ def things(tmp_path_factory):
     return place
 
 
-@pytest.mark.parametrize(
-    "name, args, module, method, answer, end",
-    [
-        ("infer", "runs/small rows.npy", "io.output", "Output.write", "as soon as what it is at is written", "points"),
-        (
-            "patches",
-            "picture.npy --size 5 --count 9000",
-            "io.output",
-            "Output.write",
-            "as soon as what it is at is written",
-            "of 9000 patches",
-        ),
-        (
-            "trials",
-            "small.toml --count 9",
-            "runs.trials",
-            "Trials.add",
-            "after the trials that are being run",
-            "of 9 trials",
-        ),
-        (
-            "reproduce",
-            "et-2010 --only nmf-bars-noisy --trials 9",
-            "runs.trials",
-            "Trials.add",
-            "after the trials that are being run",
-            "of 9 trials",
-        ),
-    ],
-)
-def test_the_other_commands_stop_well_too(things, tmp_path, name, args, module, method, answer, end):
-    (tmp_path / "runs").mkdir()
+OTHERS = [
+    ("infer", "runs/small rows.npy", "io.output", "Output.write", "as soon as what it is at is written", "points"),
+    (
+        "patches",
+        "picture.npy --size 5 --count 9000",
+        "io.output",
+        "Output.write",
+        "as soon as what it is at is written",
+        "of 9000 patches",
+    ),
+    (
+        "trials",
+        "small.toml --count 9",
+        "runs.trials",
+        "Trials.add",
+        "after the trials that are being run",
+        "of 9 trials",
+    ),
+    (
+        "reproduce",
+        "et-2010 --only nmf-bars-noisy --trials 9",
+        "runs.trials",
+        "Trials.add",
+        "after the trials that are being run",
+        "of 9 trials",
+    ),
+]
+
+
+def asked_to_stop(things, place, name, args, module, method, answer):
+    """A terminal in which one of them is at its work, and has answered to the first."""
+    (place / "runs").mkdir()
     for path in ("rows.npy", "picture.npy", "small.toml", "runs/small"):
-        (tmp_path / path).symlink_to(things / path)
-    terminal = Terminal(2, name, *args.split(), cwd=tmp_path, **paused(tmp_path, module, method))
-    wait_for((tmp_path / "here").exists, terminal.process)
+        (place / path).symlink_to(things / path)
+    terminal = Terminal(2, name, *args.split(), cwd=place, **paused(place, module, method))
+    wait_for((place / "here").exists, terminal.process)
     terminal.type()
     wait_for(lambda: f"\nCtrl-C: stops {answer}; once more ends it at once\n" in terminal.said, terminal.process)
+    return terminal
+
+
+@pytest.mark.parametrize("name, args, module, method, answer, end", OTHERS)
+def test_the_other_commands_stop_well_too(things, tmp_path, name, args, module, method, answer, end):
+    terminal = asked_to_stop(things, tmp_path, name, args, module, method, answer)
     (tmp_path / "go").touch()
     assert terminal.wait() == 75, terminal.said
     assert "stopped by a signal" in terminal.said
     assert f"{end}; the same command goes on" in terminal.said
+
+
+@pytest.mark.parametrize("name, args, module, method, answer, end", OTHERS)
+def test_a_second_ends_them_at_once_too(things, tmp_path, name, args, module, method, answer, end):
+    terminal = asked_to_stop(things, tmp_path, name, args, module, method, answer)
+    time.sleep(1.5)  # within a second it would count as the same
+    assert terminal.process.poll() is None
+    terminal.type()  # what it is at never ends
+    assert terminal.wait() != 75, terminal.said
+    no_rank_is_left(tmp_path)
+    assert "the same command goes on" not in terminal.said
 
 
 def test_it_is_not_heard_where_it_is_ignored_as_in_the_background_of_a_script():
