@@ -41,8 +41,8 @@ def test_a_trial_counts_if_all_causes_are_found_and_all_parameters_are_close():
     off = np.array([[0.01, 0.02, 0.03, -0.04], [0.0, 0.0, 0.0, 0.0], [0.01, 0.0, 0.0, 0.06]])
     row = row_of("bars", trials, off)
     assert row.here == (
-        "all causes in 2 of 3, all within 5% too in 1, sigma within 1.0%, pi within 2.0%, mu within 3.0%, "
-        "psi within 6.0%"
+        "all causes in 2 of 3, all within 5% too in 1, with the root of psi in 2, sigma within 1.0%, "
+        "pi within 2.0%, mu within 3.0%, psi within 6.0%"
     )
     assert row.verdict == "worse"
 
