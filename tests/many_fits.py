@@ -21,6 +21,7 @@ TRIPLES, PAIRS = {"candidates": 7, "gamma": 3}, {"candidates": 7, "gamma": 2}
 RESTRICTED = {"name": "rmca poisson", "total": 18.0, "learn": ["W"]}
 RENEWED = {"iterations": 10, "hold": 2, "renew": 2}
 ET = {"candidates": 4, "gamma": 2, "singletons": True}
+ALIKE = {"candidates": 4, "gamma": 2}
 HERE = Path(__file__).parent
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
@@ -121,6 +122,9 @@ JOBS = {
         "float32",
         {**SLABS, "batch": 40},
     ),
+    "alike": ({"name": "linca"}, {**ALIKE, "random": 1}, 403, "float64", ANNEAL),
+    "alike, dealt": ({"name": "linca", "causes": 80}, ALIKE, 150, "float32", ANNEAL),
+    "alike in batches": ({"name": "linca"}, ALIKE, 403, "float64", {**ANNEAL, "batch": 90}),
     "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
     "random selection": ({"name": "mca"}, {**ET, "selection": "random"}, 150, "float64", ANNEAL),
     "learned selection": ({"name": "linca"}, {**ET, **GP, "random": 1}, 211, "float64", ANNEAL),
@@ -161,6 +165,7 @@ JOBS = {
 
 
 THREADED = (
+    "alike",
     "ternary",
     "counts",
     "kept, without memory",

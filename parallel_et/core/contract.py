@@ -7,7 +7,6 @@ where something faster is known.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from types import FunctionType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -155,15 +154,14 @@ class Model(Learner):
     """Rows and columns of the places where causes stand, if they do: then atom h + x H is cause h at place x."""
     alike: ClassVar[bool] = False
     """Whether the candidates and the posterior of a point, over a table and without single causes, have the same bits
-    whatever points are beside it; then ``collect`` may get several blocks as one, and adds up each by itself. A derived
-    class with methods of its own says so itself."""
+    whatever points are beside it; then ``collect`` may get several blocks as one, and adds up each by itself. It holds
+    for the very class that says so: one that is derived may do something else."""
     evidence: ClassVar[bool] = True
     """Whether F_n is a bound of the evidence, as a cut and the renewal of fields take it; else the mean log joint."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
-        if "alike" not in vars(cls) and any(isinstance(member, FunctionType) for member in vars(cls).values()):
-            cls.alike = False
+        cls.alike = vars(cls).get("alike", False)
 
     def __init__(self, options: Any, dims: int) -> None:
         self.options = options

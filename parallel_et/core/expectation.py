@@ -32,7 +32,8 @@ class Expectation:
     def __init__(self, problem: Problem, params: Params, knobs: Knobs, again: bool, alike: bool = False) -> None:
         self.problem, self.knobs = problem, knobs
         blocks = list(problem.shard.among(problem.plan.batches.at(knobs.iteration)))
-        most = min(LARGEST, len(blocks) * problem.shard.block // problem.team.size) if alike else 0
+        room = getattr(problem.rows, "at_once", LARGEST)  # where they are not all in memory
+        most = min(LARGEST, room, len(blocks) * problem.shard.block // problem.team.size) if alike else 0
         self.parts = list(merged(blocks, most))
         self.clocks = [Clock("waiting") for _ in range(problem.team.size)]
         ends = np.cumsum([part.stop - part.start for part in self.parts], dtype=int).tolist()

@@ -28,12 +28,12 @@ def rows_of(source: Source, shard: Shard, memory: str | float | None, threads: i
 
 
 class Fetched:
-    """The rows of a shard (n, D or wider), of which each block is read when it is asked for, and not kept."""
+    """The rows of a shard (n, D or wider), of which a block at a time is read when it is asked for, and not kept."""
 
     def __init__(self, source: Source, shard: Shard) -> None:
         self._source, self._shard, self._lock = source, shard, Lock()
         row = source.read(shard.first, shard.first)
-        self.shape, self.dtype = (len(shard), row.shape[1]), row.dtype
+        self.shape, self.dtype, self.at_once = (len(shard), row.shape[1]), row.dtype, shard.block
 
     @property
     def nbytes(self) -> int:
@@ -62,6 +62,10 @@ class Streamed:
     shard : which rows
     room : bytes for the chunks; at least a chunk has a block for each of the threads that work on them
     threads : how many these are
+
+    Attributes
+    ----------
+    at_once : rows that a thread may ask for at a time, such that together they ask for a chunk at most
     """
 
     def __init__(self, source: Source, shard: Shard, room: int, threads: int = 1) -> None:
@@ -70,6 +74,7 @@ class Streamed:
         self.shape, self.dtype = (len(shard), row.shape[1]), row.dtype
         block = shard.block * row.shape[1] * row.itemsize
         self._step = shard.block * max(threads, min(room // ALIVE, LARGEST) // block)
+        self.at_once = self._step // threads
         self._count = -(-len(shard) // self._step)
         self._lasting = max(0, room // (self._step * row.shape[1] * row.itemsize) - ALIVE)
         self._chunks: dict[int, Future[np.ndarray]] = {}

@@ -86,8 +86,8 @@ def row_of(name: str, trials: list[Trial], off: np.ndarray) -> Row:
     good = complete & (np.abs(off) <= CLOSE).all(1)
     rooted = np.column_stack([off[:, :3], np.sqrt(1 + off[:, 3]) - 1])  # the thesis plots the root of psi
     words = [
-        f"all causes in {complete.sum()} of {len(trials)}, all within {CLOSE:.0%} too in {good.sum()}, with the root of "
-        f"psi in {(complete & (np.abs(rooted) <= CLOSE).all(1)).sum()}"
+        f"all causes in {complete.sum()} of {len(trials)}, all within {CLOSE:.0%} too in {good.sum()}, "
+        f"with the root of psi in {(complete & (np.abs(rooted) <= CLOSE).all(1)).sum()}"
     ]
     if complete.any():
         words += [f"{n} within {x:.1%}" for n, x in zip(NAMES, np.abs(off[complete]).max(0), strict=True)]

@@ -193,6 +193,12 @@ def test_what_is_derived_with_methods_of_its_own_gets_block_by_block():
         def infer(self, step, block, kept):
             return super().infer(step, block, kept)
 
+    class Added:
+        collect = LinCA.collect
+
+    class Mixed(Added, LinCA):
+        pass
+
     MODELS.register("counting", Counting)
     table = {**job_table({"name": "counting", "causes": 4}, {"candidates": 3, "gamma": 2}), "data": BARS}
     fit({**table, "run": {"block": 16}})
@@ -200,6 +206,7 @@ def test_what_is_derived_with_methods_of_its_own_gets_block_by_block():
     model = LinCA(SimpleNamespace(causes=4, learn=[]), 6)
     options = ETOptions(candidates=3, gamma=2)
     assert ExpectationTruncation(options, model.latents).alike(model)
+    assert not Mixed.alike
     assert not Other(options, model.latents).alike(model)
 
 

@@ -1,5 +1,6 @@
 """Rows that are read again in every pass: the same rows and the same bits, in bounded memory, errors told at once."""
 
+import dataclasses
 import os
 import threading
 import time
@@ -12,10 +13,11 @@ import h5py
 import numpy as np
 import pytest
 from launch import ended, launch
-from problems import job_table
+from problems import job_table, problem_of
 from test_faults import SECONDS, begin
 
 from parallel_et import fit
+from parallel_et.core.expectation import Expectation
 from parallel_et.data.base import ArrayRows, Source
 from parallel_et.data.files import FileRows
 from parallel_et.data.stream import ALIVE, Streamed, rows_of
@@ -127,6 +129,18 @@ def test_an_error_of_the_reader_is_raised_where_the_rows_are_asked_for():
     for _ in range(2):
         with pytest.raises(UserError, match="row 512 is broken"):
             rows[slice(16, 32)]
+
+
+@pytest.mark.parametrize("threads, points", [(1, 8 * 16), (2, 4 * 16), (20, 16)])
+def test_blocks_are_merged_as_far_as_all_threads_together_ask_for_a_chunk(threads, points):
+    table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
+    problem, params = problem_of({**table, "run": {"seed": 1, "block": 16}}, TABLE)
+    rows = Streamed(ArrayRows(TABLE), problem.shard, ALIVE * 8 * 16 * ROW, threads)
+    streamed, knobs = dataclasses.replace(problem, rows=rows), problem.plan.at(0, params)
+    for one, most in ((problem, 1003), (streamed, points)):
+        parts = Expectation(one, params, knobs, again=False, alike=True).parts
+        assert max(part.stop - part.start for part in parts) == most
+        assert (parts[0].start, parts[-1].stop) == (0, 1003)
 
 
 def test_only_what_is_larger_than_the_memory_is_streamed():

@@ -76,3 +76,20 @@ def test_unused_causes_keep_their_fields_and_the_others_are_solved_for_exactly()
     assert np.flatnonzero(~solved).tolist() == [5, 40]
     assert (new[[5, 40]] == WT[[5, 40]]).all()
     np.testing.assert_allclose((ss @ new)[solved], ys[solved], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("deal", [None, alone])
+def test_where_no_cause_is_used_all_fields_stay(deal):
+    rng, points = np.random.default_rng(6), 1e4
+    ss, ys, WT = 1e-13 * points * np.eye(30), rng.normal(size=(30, 11)), rng.normal(size=(30, 11))
+    found, used = solve_fields(WT, ys, ss, points, deal)
+    np.testing.assert_array_equal(found, WT)
+    assert not used.any()
+
+
+def test_a_system_of_very_many_points_is_not_taken_for_singular():
+    rng, points = np.random.default_rng(6), 1e13
+    ss, ys = points * np.eye(30), points * rng.normal(size=(30, 11))
+    found, used = solve_fields(np.zeros((30, 11)), ys, ss, points, alone)
+    np.testing.assert_allclose(found, ys / points, rtol=1e-12)
+    assert used.all()

@@ -29,6 +29,8 @@ def solve_fields(
     """
     used = np.diag(ss) > UNUSED * points
     unused = np.flatnonzero(~used)
+    if not used.any():
+        return WT, used
     try:
         U = cholesky(ss, UNUSED * points, deal or alone, unused)
         new = solve_with(U, ys, deal or alone, (ss[:, unused], WT[unused]))
@@ -58,16 +60,16 @@ def nearest_solution(A: np.ndarray, B: np.ndarray, ridge: float, deal: Deal) -> 
 def cholesky(A: np.ndarray, least: float, deal: Deal = alone, without: Sequence[int] | np.ndarray = ()) -> np.ndarray:
     """The upper triangle U with A = U^T U of a positive definite A (n, n); what is below its diagonal is anything.
 
-    Rows and columns that it is to be ``without`` are taken for those of a diagonal matrix. It has 1 on the diagonal and
-    0 elsewhere where it is larger than A, to be as large as the kernels want it. A squared pivot that is not above
-    ``least`` is an error. Some rows at a time: all ranks factorise the square on the diagonal, and the rest is dealt.
+    Rows and columns that it is to be ``without`` are taken for those of a diagonal matrix. So are those
+    by which it is larger than A, as the kernels want it. A squared pivot that is not above ``least`` is an error. Some
+    rows at a time: all ranks factorise the square on the diagonal, and the rest is dealt.
     """
     from parallel_et.kernels import triangles  # linear models import it first: only their jobs load it
 
     n, N = len(A), -(-len(A) // PIECE) * PIECE
     U = aligned((N, N))
     U[:n, :n], U[:n, n:], U[n:] = A, 0.0, 0.0
-    U[range(n, N), range(n, N)] = 1.0
+    U[range(n, N), range(n, N)] = max(1.0, 2 * least)
     if len(without):
         U[without], U[:, without] = 0.0, 0.0
         U[without, without] = np.max(np.diag(A))

@@ -28,7 +28,7 @@ NEGLIGIBLE = 1e-6
 SLACK = 1.01
 """Of the bounds of features, which are rounded."""
 PIECE = 1 << 20
-"""Numbers in windows that are looked at at a time."""
+"""Numbers in windows, or in their features, that are looked at at a time."""
 
 
 class GPSelection(Selection):
@@ -231,7 +231,7 @@ class Predictor:
     def pieces(self, block: Block) -> Iterator[np.ndarray]:
         """The scaled windows of the points of a block, those of some of them at a time, (m, F)."""
         assert self.windows is not None
-        step = max(1, PIECE // (self.windows.places * self.windows.width))
+        step = max(1, PIECE // (self.windows.places * max(self.windows.width, len(self.pivots))))
         for first in range(0, len(block), step):
             yield self.windows.of(self.scaled(block.Y[first : first + step]))
 
