@@ -135,7 +135,7 @@ def test_masks_and_features_are_drawn_side_by_side_and_scenes_by_their_order(tmp
     text = Page(tmp_path / "run/report/report.html").text
     assert "their fields, the nearest first, each with its number" in text
     assert "Masks, each to its own scale, and features" in text
-    assert "noise on W 0.3, noise on sigma 0.05, noise on pi 0.05" in text
+    assert "noise on W 0.1, noise on sigma 0.05, noise on pi 0.05" in text
 
 
 def test_vectors_are_drawn_as_curves_unless_told_otherwise(place, tmp_path):
