@@ -99,7 +99,7 @@ def anywhere(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, p
     rows = []
     for name, trials in (run_anywhere(ranks, options, experiment["variants"], place, seeds) or {}).items():
         all_found = all(one.found == one.objects for one in trials)
-        right = share_near(np.concatenate([one.best for one in trials])) >= experiment["places"]
+        right = all(share_near(one.best) >= experiment["places"] for one in trials)
         published = experiment["published"]["text"]
         seconds = float(np.mean([one.training for one in trials]))
         verdict = "met" if all_found and right else "worse"
