@@ -70,11 +70,11 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
     """Time the iteration, and on one rank in turn with it the product, until the time is up; medians of all."""
     source = sample(workload, points)
     problem, begin, _ = set_up(workload.job(threads), source, ranks)
-    params = {**begin, **nearby(source)}
+    params = ranks.share({**begin, **nearby(source)})
     knobs, fields = problem.plan.at(0, params), np.ascontiguousarray(problem.model.pictures(params))
     learned, _ = iterate(problem, ranks, params, knobs)
     if workload.rank:  # it has a kernel and targets from now on, and measures leverages once more
-        params, knobs = {**learned, **nearby(source)}, problem.plan.at(1, params)
+        params, knobs = ranks.share({**learned, **nearby(source)}), problem.plan.at(1, params)
         iterate(problem, ranks, params, knobs)
     floors: dict[int, list[float]] = {}
     if ranks.size == 1:

@@ -1,13 +1,14 @@
 """Where the time goes: seconds by phase."""
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from parallel_et.core.terms import Deal, Work
+from parallel_et.parallel.deal import Deal
 
 PHASES = ("prepare", "select", "states", "statistics", "cut", "communication", "mstep")
 """What an iteration is made of, for those who want to know where its time goes."""
@@ -35,35 +36,68 @@ class Clock:
 
 
 class Dealt(NamedTuple):
-    """A work that was shared out: the sizes of its pieces, and seconds that those took that were done here."""
+    """A work that was shared out: sizes of its pieces, and seconds that those took that were done here.
+
+    Without sizes it can be shared in any way; ``once`` says whether all ranks share it, or those of each node.
+    """
 
     sizes: Sequence[int]
     seconds: float
+    once: bool = True
 
 
 class Dealing:
-    """Shares out the pieces of works as ``deal`` does, and notes how long they take; the rest is communication."""
+    """A ``Deal`` that notes how long the pieces of works take; the rest is communication.
+
+    It is for one iteration, in which no room is given twice.
+    """
 
     def __init__(self, deal: Deal, clock: Clock) -> None:
         self.done: list[Dealt] = []
+        self.rank, self.size, self.own = deal.rank, deal.size, deal.own
         self._deal, self._clock = deal, clock
+        self._asked: Counter[str] = Counter()
 
-    def __call__(self, sizes: Sequence[int], work: Work) -> np.ndarray:
+    def room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
+        self._asked[name] += 1
+        with self._communicating():
+            return self._deal.room(f"{name} {self._asked[name]}", shape, dtype)
+
+    def here(self, count: int, work: Callable[[int, int], None]) -> None:
+        self._note([], lambda timed: self._deal.here(count, timed(work)), once=False)
+
+    def __call__(self, out: Sequence[np.ndarray], work: Callable[[int], None]) -> None:
+        self._note([piece.size for piece in out], lambda timed: self._deal(out, timed(work)))
+
+    def sum(self, words: np.ndarray, convert: Callable[[np.ndarray, int], None], values: np.ndarray) -> None:
+        self._note([], lambda timed: self._deal.sum(words, timed(convert), values))
+
+    def _note(self, sizes: Sequence[int], share: Callable[[Callable], None], once: bool = True) -> None:
         phase, seconds = self._clock.phase, 0.0
 
-        def timed(piece: int, room: np.ndarray) -> None:
-            nonlocal seconds
-            self._clock(phase)
-            begun = Clock.now()
-            work(piece, room)
-            seconds += Clock.now() - begun
-            self._clock("communication")
+        def timed(work: Callable[..., None]) -> Callable[..., None]:
+            def piece(*args: Any) -> None:
+                nonlocal seconds
+                self._clock(phase)
+                begun = Clock.now()
+                work(*args)
+                seconds += Clock.now() - begun
+                self._clock("communication")
 
+            return piece
+
+        with self._communicating():
+            share(timed)
+        self.done.append(Dealt(sizes, seconds, once))
+
+    @contextmanager
+    def _communicating(self) -> Iterator[None]:
+        phase = self._clock.phase
         self._clock("communication")
-        found = self._deal(sizes, timed)
-        self._clock(phase)
-        self.done.append(Dealt(sizes, seconds))
-        return found
+        try:
+            yield
+        finally:
+            self._clock(phase)
 
 
 def phases(clock: Clock, clocks: list[Clock]) -> dict[str, float]:

@@ -464,6 +464,8 @@ class Scheme(Learner, ABC):
     words: str
     draws: ClassVar[bool] = False
     """Whether posteriors are drawn, by random numbers that depend on the number of a point."""
+    pairs: int = 0
+    """Pairs of atoms that may both be active in a state of a point, where those of its candidates are all; else 0."""
     rounds: int = 1
     """How often it is to look at points that it has not kept anything of."""
     selection: Selection = Selection()

@@ -15,6 +15,7 @@ from parallel_et.core.random import stream
 from parallel_et.core.renewal import renew
 from parallel_et.errors import UserError
 from parallel_et.parallel.cut import largest
+from parallel_et.parallel.deal import alone
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.sums import exact_sum
 
@@ -38,8 +39,9 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
     """One EM iteration, of the next batch: preselection and E-step, data classification, M-step, parameter noise."""
     N, passes, clock = problem.plan.batches.size(knobs.iteration), list(problem.passes(knobs)), Clock("prepare")
     count, cutting = min(N, max(0, knobs.points)), knobs.points < N
-    dealing = Dealing(ranks.deal, clock)
-    shared = knobs._replace(deal=dealing)
+    together = any(learner.dealt for learner in problem.learners.values())
+    dealing = Dealing(ranks.node if together else alone, clock)
+    shared = knobs._replace(deal=dealing, pairs=N * problem.scheme.pairs)
     again, alike = cutting or len(passes) > 1, problem.scheme.alike(problem.model)
     expectation = Expectation(problem, params, shared, again, alike)
 
@@ -57,15 +59,15 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
         clock("prepare")
         if number > 0:
             ready = {learner: learner.prepare(new, shared) for learner, _ in stages}
-        empty = [problem.sums(learner, stage, new) for learner, stage in stages]
+        empty = [problem.sums(learner, stage, new, dealing) for learner, stage in stages]
         clock("blocks")
         with ranks.together():
             totals = expectation.collect(stages, empty, ready, used)
         for (learner, stage), total in zip(stages, totals, strict=True):
             clock("communication")
             everywhere = problem.dealt(learner)
-            sums_of = total.everywhere if everywhere else total.on_root
-            found = {**sums_of(ranks), "points": np.array(float(count))}
+            sums_of_all = total.in_room(dealing) if everywhere else total.on_root(ranks)
+            found = {**sums_of_all, "points": np.array(float(count))}
             clock("mstep")
             with ranks.together():
                 if ranks.is_root or everywhere:

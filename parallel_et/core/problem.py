@@ -11,6 +11,7 @@ from parallel_et.core.contract import Kept, Knobs, Learner, Model, Params, Schem
 from parallel_et.core.plan import Plan
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import Rows
+from parallel_et.parallel.deal import Deal, alone
 from parallel_et.parallel.shard import Shard
 from parallel_et.parallel.sums import ExactSum
 from parallel_et.parallel.team import Team
@@ -67,12 +68,16 @@ class Problem:
                 if knobs is None or learner.takes(stage, knobs):
                     yield [(learner, stage)]
 
-    def sums(self, learner: Learner, stage: str, params: Params) -> list[ExactSum]:
-        """Where each thread of the team adds up the statistics of a stage, empty; always the same memory."""
+    def sums(self, learner: Learner, stage: str, params: Params, deal: Deal) -> list[ExactSum]:
+        """Where each thread of the team adds up the statistics of a stage, empty; always the same memory.
+
+        The first one does so in a room, if all ranks do the M-step.
+        """
         declared = learner.sums(stage)
         if (learner, stage) not in self._sums:
             shapes = {name: one.shape for name, one in declared.items()}
-            self._sums[learner, stage] = [ExactSum(shapes) for _ in range(self.team.size)]
+            first = ExactSum(shapes, deal if self.dealt(learner) else alone)
+            self._sums[learner, stage] = [first, *(ExactSum(shapes) for _ in range(1, self.team.size))]
         bounds = {
             name: one.bound if isinstance(one.bound, float) else one.bound(params, self.summary)
             for name, one in declared.items()

@@ -1,11 +1,11 @@
 """What engine, models and schemes hand to each other: parameters, schedules, sums, points, priors and noises."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from parallel_et.kernels.rows import aligned
+from parallel_et.parallel.deal import Deal, alone
 
 Params = Mapping[str, np.ndarray]
 """The parameters of a model and its scheme by name: float64 arrays, fields contiguous (in Fortran's order)."""
@@ -78,21 +78,6 @@ class Knob(NamedTuple):
     does: str
 
 
-Work = Callable[[int, np.ndarray], None]
-"""Writes piece k into its room."""
-Deal = Callable[[Sequence[int], Work], np.ndarray]
-"""What a work makes of pieces of such sizes, one behind the other, whoever does them."""
-
-
-def alone(sizes: Sequence[int], work: Work) -> np.ndarray:
-    """All pieces, done here."""
-    ends = np.cumsum(sizes).tolist()
-    found = aligned((ends[-1],))
-    for k, (size, end) in enumerate(zip(sizes, ends, strict=True)):
-        work(k, found[end - size : end])
-    return found
-
-
 class Knobs(NamedTuple):
     """What the schedules say for one iteration.
 
@@ -108,6 +93,7 @@ class Knobs(NamedTuple):
     step : weight of the statistics of its batch beside those of the batches before
     held : whether the fields stay as they are
     deal : shares out the pieces of a work over the ranks, where all call it
+    pairs : pairs of causes that all points together compare with each other, if these are all; else 0
     """
 
     iteration: int
@@ -120,6 +106,7 @@ class Knobs(NamedTuple):
     step: float = 1.0
     held: bool = False
     deal: Deal = alone
+    pairs: int = 0
 
     @property
     def undisturbed(self) -> bool:

@@ -53,6 +53,19 @@ def settle(high, low):
         carry(high, low, i)
 
 
+@kernel("void(int64[:,:,::1], int64, int64[:,::1])")
+def add_up(words, first, total):
+    """The sums over ranks of words (ranks, 2, m), of as many columns from ``first`` on as ``total`` (2, n) out has."""
+    n = total.shape[1]
+    for row in range(2):
+        sums = total[row]
+        sums[:] = words[0, row, first : first + n]
+        for r in range(1, words.shape[0]):
+            more = words[r, row, first : first + n]
+            for i in range(n):
+                sums[i] += more[i]
+
+
 @kernel("void(float64, int64[::1], int64[::1], float64[::1])")
 def value(scale, high, low, out):
     """out = (high + low / LOW) / scale, the same for all words that stand for the same number; all (m,)."""

@@ -29,23 +29,13 @@ def add_strip(sums, weight, Y, y):
     )
 
 
-def strips(D: int) -> list[int]:
-    """Widths of the strips of D dimensions."""
-    return [min(STRIP, D - begin) for begin in range(0, D, STRIP)]
-
-
-def from_strips(strips: np.ndarray, H: int) -> np.ndarray:
-    """The table (H, D) whose columns are stored in strips: each strip as a table of its own, one after the other."""
-    D = strips.size // H
-    table = np.empty((H, D))
-    for begin in range(0, D, STRIP):
-        end = min(begin + STRIP, D)
-        table[:, begin:end] = strips[begin * H : end * H].reshape(H, -1)
-    return table
+def strips(D: int) -> list[slice]:
+    """The strips of D dimensions: the sums over y of each are a table (H, width) of its own, one after the other."""
+    return [slice(begin, min(begin + STRIP, D)) for begin in range(0, D, STRIP)]
 
 
 @part
-def log_joints(first, width, products, bias, gram, precision, candidates, inner, left, pair, q):
+def log_joints(first, width, products, bias, pairs, precision, candidates, inner, left, pair, q):
     """Log joints of all states of the tree for the points first, ..., first + width - 1, which are the lanes of q.
 
     q (K V,) has that of the empty state already. left (depth H' V,) and pair ((H' + 1) H' V,) are scratch, the first
@@ -58,7 +48,7 @@ def log_joints(first, width, products, bias, gram, precision, candidates, inner,
             h = candidates[n, j]
             left[j * V + lane] = products[n, j] * precision + bias[h]
             for i in range(j):
-                pair[((i + 1) * C + j) * V + lane] = gram[h, candidates[n, i]] * precision
+                pair[((i + 1) * C + j) * V + lane] = pairs[n, j * (j - 1) // 2 + i] * precision
     peak = load(q, 0)
     for node in range(inner.shape[0]):
         g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
@@ -77,15 +67,16 @@ def log_joints(first, width, products, bias, gram, precision, candidates, inner,
     "void(float64[:,::1], float64[::1], float64[::1], float64[:,::1], float64, float64, int32[:,::1], int32[:,::1], "
     "int64, float64[:,::1], float64[::1], float64[:,::1])"
 )
-def posterior(products, base, bias, gram, precision, beta, candidates, inner, K, singles, evidence, moments):
+def posterior(products, base, bias, pairs, precision, beta, candidates, inner, K, singles, evidence, moments):
     """ET eq. 20 and the moments <s_i s_j> under it, for all states over each point's candidates; points are the lanes.
 
     log p(s, y) = base(y) + sum_{h in s} (b_h / sigma^2 + bias_h) - sum_{h < h' in s} G_hh' / sigma^2 with b = W^T y.
     On the way down the tree of states a child adds to its parent what is left of its cause's term, from which each
     cause above has taken its G. The moments are the derivatives of the log of the sum by these terms: the way back.
 
-    products (n, H') = b of the candidates, base (n,), bias (H,), gram (H, H), precision = 1 / sigma^2, beta = 1 / T,
-    candidates (n, H'), inner (M, 4) and K of the tree.
+    products (n, H') = b of the candidates, base (n,), bias (H,), precision = 1 / sigma^2, beta = 1 / T, candidates
+    (n, H'), pairs (n, H' (H' - 1) / 2): G of the candidates j and i < j at j (j - 1) / 2 + i, inner (M, 4) and K of
+    the tree.
     singles (n, H) or (n, 0): b of all causes, becomes the weights of the states with one cause; 0 for candidates.
     evidence (n,) out: F_n = log sum p^beta. moments (H' (H' + 1) / 2, n) out: <s_i s_j> at j (j + 1) / 2 + i, i <= j.
     Costs one exp and about eight additions a state.
@@ -102,7 +93,7 @@ def posterior(products, base, bias, gram, precision, beta, candidates, inner, K,
         width = min(V, N - first)
         for lane in range(V):
             q[lane] = base[first + min(lane, width - 1)]
-        peak = log_joints(first, width, products, bias, gram, precision, candidates, inner, left, pair, q)
+        peak = log_joints(first, width, products, bias, pairs, precision, candidates, inner, left, pair, q)
         if H > 0:
             store(peaks, 0, peak)
             for lane in range(width):
@@ -162,7 +153,7 @@ def posterior(products, base, bias, gram, precision, beta, candidates, inner, K,
     "void(float64[:,::1], float64[::1], float64[:,::1], float64, int32[:,::1], int32[:,::1], int64, int32[::1], "
     "float64[::1])"
 )
-def best_states(products, bias, gram, precision, candidates, inner, K, best, gain):
+def best_states(products, bias, pairs, precision, candidates, inner, K, best, gain):
     """The most probable state over each point's candidates, of equal ones the first; the arguments of ``posterior``.
 
     best (n,) out: its index in the table; gain (n,) out: its log joint above that of the empty state.
@@ -174,7 +165,7 @@ def best_states(products, bias, gram, precision, candidates, inner, K, best, gai
     pair[:], q[:V] = 0.0, 0.0
     for first in range(0, N, V):
         width = min(V, N - first)
-        store(peaks, 0, log_joints(first, width, products, bias, gram, precision, candidates, inner, left, pair, q))
+        store(peaks, 0, log_joints(first, width, products, bias, pairs, precision, candidates, inner, left, pair, q))
         for lane in range(width):
             k = 0
             while k < K - 1 and q[k * V + lane] != peaks[lane]:
@@ -237,7 +228,7 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H, size):
     "void(float64[:,::1], int64[::1], int64[::1], float64[::1], int64, float64, int64[::1], int64[::1], float64[::1])"
 )
 def add_fields(Y, starts, points, values, blocks, scale, high, low, largest):
-    """Add sum_n <s_h> y_n to the fixed-point sums high, low (D H,), which are in strips, as ``from_strips`` has them.
+    """Add sum_n <s_h> y_n to the fixed-point sums high, low (D H,), which are in ``strips``.
 
     Y (n, D); starts, points, values of ``means_by_cause``, for so many blocks. Costs D operations a mean, and some D a
     block of a cause that has any: strip by strip of the dimensions, so that the points stay in the cache, and cause by
@@ -412,3 +403,14 @@ def unpack(triangle, out):
             out[h, i] = triangle[k]
             out[i, h] = triangle[k]
             k += 1
+
+
+@kernel("void(float64[::1], float64[:,::1], int64, int64)")
+def upper_rows(triangle, out, first, last):
+    """Rows [first, last), from the diagonal on, of the symmetric matrix with a lower triangle, in one that may be larger."""
+    H = int(np.sqrt(2.0 * triangle.shape[0]))
+    for top in range(first, last, 64):
+        for j in range(top, H):
+            start = j * (j + 1) // 2
+            for i in range(top, min(top + 64, last, j + 1)):
+                out[i, j] = triangle[start + i]

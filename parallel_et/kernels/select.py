@@ -9,6 +9,8 @@ MANY = 128
 """Above so many scores sorting finds a threshold faster than comparing each with each."""
 WIDE = 256
 """Dimensions of many points that the cache holds."""
+NEAR = 128
+"""Dimensions of many fields that the cache holds."""
 TILE = 4
 """Points, and causes, whose scores are added up at the same time."""
 
@@ -261,6 +263,60 @@ def products(Y, WT, candidates, out):
         for h in range(H):
             for k in range(starts[h], starts[h + 1]):
                 flat[places[k]] += product(Y, points[k] + begin, WT, h * D + begin, width)
+
+
+@part
+def grow(sums, a, b0, b1, b2, b3):
+    """Add the products of a vector with four others to their sums."""
+    return fma(a, b0, sums[0]), fma(a, b1, sums[1]), fma(a, b2, sums[2]), fma(a, b3, sums[3])
+
+
+@kernel("void(float64[:,::1], int32[:,::1], float64[:,::1])")
+def pairs_of_fields(WT, candidates, out):
+    """out[n, j (j - 1) / 2 + i] = W_h . W_h' of the candidates h and h' with the places j and i < j of a point.
+
+    WT (H, D), candidates (n, H'), out (n, H' (H' - 1) / 2). Costs D H'^2 / 2 operations a point: strip by strip, so
+    that the fields stay in the cache, on tiles of four and four whose sums stay in registers.
+    """
+    (N, C), D = candidates.shape, WT.shape[1]
+    zero, sums = fill(0.0), np.empty((TILE, TILE))
+    at = np.empty(-(-C // TILE) * TILE, np.int64)
+    out[:] = 0.0
+    for begin in range(0, D, NEAR):
+        end = min(begin + NEAR, D)
+        for n in range(N):
+            for i in range(len(at)):
+                at[i] = candidates[n, min(i, C - 1)] * D
+            for j in range(0, C, TILE):
+                for i in range(0, j + 1, TILE):
+                    s0 = s1 = s2 = s3 = (zero, zero, zero, zero)
+                    for d in range(begin, end, LANES):
+                        b0, b1 = load(WT, at[i] + d), load(WT, at[i + 1] + d)
+                        b2, b3 = load(WT, at[i + 2] + d), load(WT, at[i + 3] + d)
+                        s0 = grow(s0, load(WT, at[j] + d), b0, b1, b2, b3)
+                        s1 = grow(s1, load(WT, at[j + 1] + d), b0, b1, b2, b3)
+                        s2 = grow(s2, load(WT, at[j + 2] + d), b0, b1, b2, b3)
+                        s3 = grow(s3, load(WT, at[j + 3] + d), b0, b1, b2, b3)
+                    for b in range(TILE):
+                        sums[0, b], sums[1, b] = total(s0[b]), total(s1[b])
+                        sums[2, b], sums[3, b] = total(s2[b]), total(s3[b])
+                    for a in range(min(TILE, C - j)):
+                        row = (j + a) * (j + a - 1) // 2 + i
+                        for b in range(min(TILE, j + a - i)):
+                            out[n, row + b] += sums[a, b]
+
+
+@kernel("void(float64[:,::1], int32[:,::1], float64[:,::1])")
+def pick_pairs(gram, candidates, out):
+    """The same from W^T W (H, H)."""
+    N, C = candidates.shape
+    for n in range(N):
+        k = 0
+        for j in range(C):
+            row = gram[candidates[n, j]]
+            for i in range(j):
+                out[n, k] = row[candidates[n, i]]
+                k += 1
 
 
 @kernel("void(float64[:,::1], int32[:,::1], float64[:,::1])")

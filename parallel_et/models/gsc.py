@@ -76,7 +76,8 @@ class GSC(LinearMean):
         return self.noise.draw(params, rng, clean), states
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        WT, gram, precision, empty = self.grams(params, knobs)
+        WT, (precision, empty) = self.rows(params, knobs), self.scales(params)
+        gram = self.gram(WT, knobs)
         psi, mu, odds = (np.broadcast_to(x, self.H) for x in (params["psi"], params["mu"], self.prior.odds(params)))
         k = precision * np.diag(gram)
         e = 1 + psi * k
@@ -207,7 +208,7 @@ class GSC(LinearMean):
         row, column = np.tril_indices(self.H)
         scaled = {
             **sums,
-            "ys": sums["ys"] / np.concatenate([np.repeat(unit, width) for width in linear.strips(self.width)]),
+            "ys": sums["ys"] / np.concatenate([np.repeat(unit, s.stop - s.start) for s in linear.strips(self.width)]),
             "ss": sums["ss"] / (unit[row] * unit[column]),
         }
         new = dict(super().maximise(stage, {**params, "W": params["W"] * unit}, scaled, knobs, summary))

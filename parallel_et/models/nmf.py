@@ -12,7 +12,7 @@ from parallel_et.kernels import counts
 from parallel_et.models.parts.fields import W, overshoot, rows_of, sums_by_atom
 from parallel_et.models.parts.linear import LinearModel, Ready, Seen
 from parallel_et.models.parts.noises import NoiseOptions, Poisson, without_sigma
-from parallel_et.models.parts.solve import solve_fields
+from parallel_et.models.parts.solve import Moments, solve_moments
 from parallel_et.models.parts.starts import FROM_MOMENTS
 
 
@@ -51,16 +51,14 @@ class NMF(LinearModel):
     def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
         return best(overshoot(seen.Y, ready.WT), count)
 
-    def new_fields(
-        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, knobs: Knobs
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def new_fields(self, WT: np.ndarray, sums: Moments, points: float, knobs: Knobs) -> tuple[np.ndarray, np.ndarray]:
         nowhere = np.zeros(self.H, bool)  # the fields are clamped
         if self.options.mstep == "multiplicative":
-            return self._multiplied(WT, ys, ss, points), nowhere
-        new = solve_fields(WT, ys, ss, points, knobs.deal if self.dealt else None)[0]
+            return self._multiplied(WT, sums.ys, sums.ss, points), nowhere
+        new = solve_moments(WT, sums, points, knobs.deal if self.dealt else None)[0]
         if knobs.undisturbed:
             # what is clamped may be worse than what was there; multiplicative steps never are
-            new = np.maximum(new, 0.0)
+            new, ys, ss = np.maximum(new, 0.0), sums.ys, sums.ss
             worse = errors(new, ys, ss) > errors(WT, ys, ss)
             new[:, worse] = self._multiplied(WT[:, worse], ys[:, worse], ss, points)
         return new, nowhere

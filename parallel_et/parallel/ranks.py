@@ -16,7 +16,7 @@ from parallel_et.control.listening import NOT_BEGUN, STOPPED, heard
 from parallel_et.control.process import keep_freed_memory, tell
 from parallel_et.errors import PLACE, UserError, check_name
 from parallel_et.parallel.begin import LIMIT, PLACES, SIZES, start_limit, told
-from parallel_et.parallel.shard import owners
+from parallel_et.parallel.node import Node
 
 try:
     from mpi4py import MPI
@@ -62,21 +62,6 @@ class Ranks:
         if self.size > 1:
             self.comm.Allreduce(MPI.IN_PLACE, values, MPI.SUM)
 
-    def sum_shared_out(self, values: np.ndarray) -> tuple[np.ndarray, int]:
-        """The sums over the ranks of some columns of ``values`` (k, m), integers, and which is the first of these.
-
-        All columns are shared out in the order of the ranks; what ``sum`` sends twice is sent once.
-        """
-        assert values.dtype == np.int64
-        if self.size == 1:
-            return values, 0
-        ends = values.shape[1] * np.arange(1, self.size + 1) // self.size
-        counts = np.diff(ends, prepend=0)
-        mine = np.empty((len(values), counts[self.rank]), np.int64)
-        for row, sums in zip(values, mine, strict=True):
-            self.comm.Reduce_scatter(row, sums, counts.tolist(), MPI.SUM)
-        return mine, int(ends[self.rank] - counts[self.rank])
-
     def complete(self, values: np.ndarray, first: int, last: int) -> None:
         """Fill ``values`` on every rank; this one has their rows [first, last), in the order of the ranks."""
         if self.size > 1:
@@ -84,6 +69,11 @@ class Ranks:
             counts = np.array(self.comm.allgather((last - first) * row))
             places = np.cumsum(counts) - counts
             self.comm.Allgatherv(MPI.IN_PLACE, [values, counts, places, MPI.BYTE])
+
+    @property
+    def node(self) -> Node:
+        """How works are shared out over all ranks; those of a node share memory. All ask for the first one together."""
+        return Node.of(self.comm)
 
     def max(self, value: float) -> float:
         """The largest ``value`` of all ranks."""
@@ -190,22 +180,6 @@ class Ranks:
         """What all ranks have made alike, in Fortran's order; of what is small the root's, to be sure."""
         small = self.share({name: array for name, array in params.items() if array.size <= FEW})
         return {name: small[name] if name in small else np.asarray(array, order="F") for name, array in params.items()}
-
-    def deal(self, sizes: Sequence[int], work: Callable[[int, np.ndarray], None]) -> np.ndarray:
-        """What ``work(k, room)`` writes for each piece k into its room (sizes[k],), one behind the other, on all ranks.
-
-        Each piece is done by one rank; large pieces are taken for more work than small ones.
-        """
-        from parallel_et.kernels.rows import aligned  # takes its time to load
-
-        ends, owner = np.cumsum(sizes), owners(sizes, self.size)
-        found = aligned((ends[-1],))
-        for k in np.flatnonzero(owner == self.rank).tolist():
-            work(k, found[ends[k] - sizes[k] : ends[k]])
-        if self.size > 1:
-            counts = np.bincount(owner, sizes, self.size).astype(int)
-            self.comm.Allgatherv(MPI.IN_PLACE, [found, counts, np.cumsum(counts) - counts, MPI.DOUBLE])
-        return found
 
     @contextmanager
     def together(self) -> Iterator[None]:

@@ -38,6 +38,11 @@ def owners(sizes: Sequence[int], ranks: int) -> np.ndarray:
     return (2 * ends - np.asarray(sizes)) * ranks // (2 * ends[-1])
 
 
+def even(count: int, rank: int, ranks: int) -> tuple[int, int]:
+    """Where the share of a rank begins and ends of a number of things that are shared out in the order of the ranks."""
+    return count * rank // ranks, count * (rank + 1) // ranks
+
+
 def merged(blocks: Iterable[slice], most: int) -> Iterator[slice]:
     """Adjacent blocks as one, as long as that has at most so many points."""
     run: slice | None = None
@@ -65,7 +70,7 @@ class Shard:
     def of(cls, points: int, block: int, rank: int, ranks: int) -> "Shard":
         """The shard of ``rank``: as even as whole blocks allow, maybe empty."""
         blocks = -(-points // block)
-        first, last = (min(points, block * (blocks * r // ranks)) for r in (rank, rank + 1))
+        first, last = (min(points, block * number) for number in even(blocks, rank, ranks))
         return cls(points, block, first, last)
 
     def __len__(self) -> int:

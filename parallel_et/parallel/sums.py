@@ -13,7 +13,11 @@ import numpy as np
 
 from parallel_et.errors import UserError
 from parallel_et.kernels import fixed
+from parallel_et.parallel.deal import Deal, alone
 from parallel_et.parallel.ranks import Ranks
+
+UNSETTLED = 1 << 20
+"""Points whose low words, each below 2^40, can be added up without carrying between."""
 
 
 def scale_for(bound: float) -> float:
@@ -27,13 +31,15 @@ class ExactSum:
     Parameters
     ----------
     shapes : name -> shape of each array
+    deal : has the room in which they are added up, if not all of it is this rank's own
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], deal: Deal = alone) -> None:
         self.shapes = dict(shapes)
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()]).tolist()
         self.parts = {name: slice(start, end) for name, start, end in zip(shapes, [0, *ends], ends, strict=False)}
-        self._words = np.empty((2, ends[-1]), np.int64)
+        self._of_node = deal.room("words", (deal.size, 2, ends[-1]), np.int64)
+        self._words = self._of_node[deal.rank]
         self._largest = {name: np.zeros(1) for name in shapes}
 
     def reset(self, bounds: Mapping[str, float], points: int, block: int) -> None:
@@ -41,7 +47,7 @@ class ExactSum:
 
         They come in blocks of ``block`` points, of which the last may be shorter.
         """
-        self.bounds, self._at_once = dict(bounds), min(points, block)
+        self.bounds, self._at_once, self._points = dict(bounds), min(points, block), points
         self.scales = {name: scale_for(bounds[name] * points) for name in self.shapes}
         self._words[:] = 0
         for largest in self._largest.values():
@@ -86,27 +92,37 @@ class ExactSum:
         if ranks.size > 1:
             fixed.settle(*self._words)
         ranks.sum_on_root(self._words)
-        return self._named(self._values(self._words, 0)) if ranks.is_root else {}
+        return self._numbers() if ranks.is_root else {}
 
     def everywhere(self, ranks: Ranks) -> dict[str, np.ndarray]:
-        """The sums over all ranks, checked, on every rank; each makes numbers of some of the words."""
+        """The sums over all ranks, checked, on every rank."""
         with ranks.together():
             self.check()
         if ranks.size > 1:
             fixed.settle(*self._words)
-        words, first = ranks.sum_shared_out(self._words)
-        values = self._values(words, first)
-        ranks.complete(values, first, first + words.shape[1])
+        ranks.sum(self._words)
+        return self._numbers()
+
+    def in_room(self, deal: Deal) -> dict[str, np.ndarray]:
+        """The sums over all ranks in a room, for those that add them up in one. ``check`` them before."""
+        if self._points > UNSETTLED:
+            fixed.settle(*self._words)
+        values = deal.room("sums", self._words.shape[1:])
+        deal.sum(self._of_node, lambda words, first: self._write(words, first, values), values)
         return self._named(values)
 
-    def _values(self, words: np.ndarray, first: int) -> np.ndarray:
-        """Room (m,) for the numbers of all arrays; in it those that ``words`` (2, n) stand for, from ``first`` on."""
-        values, last = np.empty(self._words.shape[1]), first + words.shape[1]
+    def _numbers(self) -> dict[str, np.ndarray]:
+        values = np.empty(self._words.shape[1])
+        self._write(self._words, 0, values)
+        return self._named(values)
+
+    def _write(self, words: np.ndarray, first: int, values: np.ndarray) -> None:
+        """Write the numbers that ``words`` (2, n) stand for, from ``first`` on, into those of all arrays (m,)."""
+        last = first + words.shape[1]
         for name, part in self.parts.items():
             start, stop = max(first, part.start), min(last, part.stop)
             if start < stop:
                 fixed.value(self.scales[name], *words[:, start - first : stop - first], values[start:stop])
-        return values
 
     def _named(self, values: np.ndarray) -> dict[str, np.ndarray]:
         return {name: values[part].reshape(self.shapes[name]) for name, part in self.parts.items()}

@@ -60,6 +60,8 @@ class ExpectationTruncation(Scheme):
         self.selection = selection_of(options, latents, self.candidates)
         self.table = Table.of(latents, self.candidates, self.most)
         self.count = len(self.table)
+        own = type(self).infer is ExpectationTruncation.infer
+        self.pairs = self.candidates * (self.candidates - 1) // 2 if own else 0
         self.words = f"{self.count} states a point" + " and every cause alone" * self.singles
 
     def extent(self, options: ETOptions, latents: Latents) -> tuple[int, int, bool]:

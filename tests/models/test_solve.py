@@ -4,7 +4,42 @@ from scipy.linalg import LinAlgError
 
 from parallel_et.core.terms import alone
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.parts.solve import cholesky, dealt_gram, solve_fields, solve_with
+from parallel_et.models.parts import solve
+from parallel_et.models.parts.solve import Moments, columns_of, dealt_gram, solve_with
+from parallel_et.parallel.deal import Alone
+
+
+def cholesky(A, least, deal=alone):
+    def upper(room, first, last):
+        room[first:last, : len(A)] = A[first:last]
+
+    return solve.cholesky(upper, np.diag(A), least, deal)
+
+
+def solve_fields(WT, ys, ss, points, deal=None):
+    moments = Moments.of(ys, ss)
+    np.testing.assert_array_equal(moments.ys, ys)
+    np.testing.assert_array_equal(moments.ss, ss)
+    for found, expected in zip(moments.rows(np.array([3, 0])), (ys, ss), strict=True):
+        np.testing.assert_array_equal(found, expected[[3, 0]])
+    assert moments.along(WT, alone) == pytest.approx(float((WT * ys).sum()))
+    return solve.solve_moments(WT, moments, points, deal)
+
+
+class Backwards(Alone):
+    """Pieces in another order."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, out, work):
+        for k in reversed(range(len(out))):
+            work(k)
+        self.asked.append(len(out))
+
+    def here(self, count, work):
+        for first in reversed(range(0, count, 7)):
+            work(first, min(first + 7, count))
 
 
 @pytest.mark.parametrize("n, m", [(1, 3), (7, 1), (64, 5), (65, 20), (300, 40)])
@@ -14,7 +49,8 @@ def test_solution_of_a_positive_definite_system(n, m):
     A = A @ A.T + np.eye(n)
     B = rng.normal(size=(n, m))
     before = A.copy(), B.copy()
-    np.testing.assert_allclose(solve_with(cholesky(A, 0.0), B), np.linalg.solve(A, B), rtol=1e-9, atol=1e-11)
+    found = solve_with(cholesky(A, 0.0), columns_of(B), B.shape)
+    np.testing.assert_allclose(found, np.linalg.solve(A, B), rtol=1e-9, atol=1e-11)
     assert (before[0] == A).all()
     assert (before[1] == B).all()
 
@@ -26,25 +62,17 @@ def test_a_system_that_is_dealt_out_in_pieces_has_the_same_solution_whoever_does
     A, B = A @ A.T + np.eye(n), rng.normal(size=(n, m))
     U = cholesky(A, 0.0)
     np.testing.assert_allclose(np.triu(U)[:n, :n].T, np.linalg.cholesky(A), rtol=1e-10, atol=1e-11)
-    found = solve_with(U, B)
+    found = solve_with(U, columns_of(B), B.shape)
     np.testing.assert_allclose(found, np.linalg.solve(A, B), rtol=1e-9, atol=1e-11)
-    asked = []
-
-    def backwards(sizes, work):
-        """Pieces in another order, each at a place of its own."""
-        rooms = [np.empty(size) for size in sizes]
-        for k in reversed(range(len(sizes))):
-            work(k, rooms[k])
-        asked.append(len(sizes))
-        return np.concatenate(rooms)
-
-    assert solve_with(cholesky(A, 0.0, backwards), B, backwards).tobytes() == found.tobytes()
+    backwards = Backwards()
+    again = solve_with(cholesky(A, 0.0, backwards), columns_of(B), B.shape, backwards)
+    assert again.tobytes() == found.tobytes()
     W = pad_rows(rng.normal(size=(n, m)))
     gram = dealt_gram(W, alone)
     np.testing.assert_allclose(gram, W @ W.T, rtol=1e-12, atol=1e-10)
     assert (gram == gram.T).all()
     assert dealt_gram(W, backwards).tobytes() == gram.tobytes()
-    assert max(asked) == {5: 2, 65: 9, 600: 42}[n]
+    assert max(backwards.asked) == {5: 2, 65: 9, 600: 42}[n]
 
 
 def test_a_singular_system_that_is_dealt_out_changes_only_what_the_points_determine():

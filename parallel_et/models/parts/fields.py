@@ -4,8 +4,9 @@ import numpy as np
 
 from parallel_et.core.contract import Param, Params
 from parallel_et.core.states import binary
+from parallel_et.core.terms import Deal, alone
 from parallel_et.kernels import select
-from parallel_et.kernels.rows import aligned, pad_rows
+from parallel_et.kernels.rows import aligned, pad_rows, padded
 
 W = Param("DH", "generative fields, one for each cause")
 
@@ -20,9 +21,19 @@ def with_none(table: np.ndarray, none: float = 0.0) -> np.ndarray:
     return np.concatenate([table, np.full_like(table[:1], none)])
 
 
-def rows_of(params: Params, name: str = "W") -> np.ndarray:
-    """Fields as rows, padded as the kernels like them: (H, width)."""
-    return pad_rows(params[name].T)
+def rows_of(params: Params, name: str = "W", deal: Deal = alone) -> np.ndarray:
+    """Fields as rows, padded as the kernels like them: (H, width); those of many ranks in a room."""
+    fields = params[name].T
+    if deal.size == 1:
+        return pad_rows(fields)
+    H, D = fields.shape
+    room = deal.room("fields", (H, padded(D)))
+
+    def copy(first: int, last: int) -> None:
+        room[first:last, :D], room[first:last, D:] = fields[first:last], 0.0
+
+    deal.here(H, copy)
+    return room
 
 
 def all_products(Y: np.ndarray, WT: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from parallel_et.core.contract import Block, Knobs, Model, Params, Sum, Summary,
 from parallel_et.core.gibbs import Chains, Sweeps, distinct
 from parallel_et.core.posterior import Listed, Posterior, SampledMoments, Sparse, TabledMoments, best_of
 from parallel_et.core.states import Table, binary
+from parallel_et.core.terms import alone
 from parallel_et.kernels import (
     linear,
     select,
@@ -20,37 +21,55 @@ from parallel_et.kernels.rows import LANES
 from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of
 from parallel_et.models.parts.noises import SIGMA, Gauss
 from parallel_et.models.parts.priors import PI, Bernoulli
-from parallel_et.models.parts.solve import dealt_gram, solve_fields
+from parallel_et.models.parts.solve import Moments, dealt_gram, solve_moments
 from parallel_et.models.parts.starts import sure_start
 
 Linear = TabledMoments | SampledMoments | Listed
 """The posteriors of a linear model."""
 LARGE = 1 << 27
 """Products of the M-step from which on it is worth to share them."""
+COSTS = 3
+"""How much longer an element of W^T W takes for a point than among all of them."""
 WIDE = 100
 """Candidates whose moments are kept at most: of more their draws are listed, which takes less memory."""
 
 
 @dataclass(frozen=True)
 class Ready:
-    """Of one iteration: W^T (H, width), G = W^T W, 1 / sigma^2, and the constants of the log joint."""
+    """Of one iteration: W^T (H, width), the diagonal of G = W^T W, 1 / sigma^2, and the constants of the log joint.
+
+    ``all_pairs`` is G where it was computed; ``units`` are the fields at length 1 in single precision (H, width), where
+    they are needed.
+    """
 
     WT: np.ndarray
-    gram: np.ndarray
+    all_pairs: np.ndarray | None
+    squares: np.ndarray
     precision: float
     bias: np.ndarray
     empty: float
+    units: np.ndarray | None = None
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """G (H, H)."""
+        return self.WT @ self.WT.T if self.all_pairs is None else self.all_pairs
 
     @cached_property
     def lengths(self) -> np.ndarray:
         """Of the fields; 1 for those that are zero, (H,)."""
-        length = np.sqrt(np.diag(self.gram))
+        length = np.sqrt(self.squares)
         return np.where(length > 0, length, 1.0)
 
-    @cached_property
-    def units(self) -> np.ndarray:
-        """The fields at length 1 in single precision, (H, width)."""
-        return (self.WT / self.lengths[:, None]).astype(np.float32)
+    def pairs(self, candidates: np.ndarray) -> np.ndarray:
+        """G of the pairs of candidates (n, C) of each point, (n, C (C - 1) / 2)."""
+        n, C = candidates.shape
+        found = np.empty((n, C * (C - 1) // 2))
+        if self.all_pairs is None:
+            select.pairs_of_fields(self.WT, candidates, found)
+        else:
+            select.pick_pairs(self.all_pairs, candidates, found)
+        return found
 
 
 @dataclass(frozen=True)
@@ -82,11 +101,18 @@ class LinearMean(Model):
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return sure_start(self, probability, summary)
 
-    def grams(self, params: Params, knobs: Knobs) -> tuple[np.ndarray, np.ndarray, float, float]:
-        """W^T (H, width), W^T W, 1 / sigma^2, and the log joint of no active cause and a point of zeros."""
-        WT, sigma = rows_of(params), float(params["sigma"])
-        gram = dealt_gram(WT, knobs.deal) if self.dealt else WT @ WT.T
-        return WT, gram, 1 / sigma**2, self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * sigma**2)
+    def rows(self, params: Params, knobs: Knobs) -> np.ndarray:
+        """W^T (H, width)."""
+        return rows_of(params, "W", knobs.deal if self.dealt else alone)
+
+    def gram(self, WT: np.ndarray, knobs: Knobs) -> np.ndarray:
+        """W^T W (H, H)."""
+        return dealt_gram(WT, knobs.deal) if self.dealt else WT @ WT.T
+
+    def scales(self, params: Params) -> tuple[float, float]:
+        """1 / sigma^2, and the log joint of no active cause and a point of zeros."""
+        variance = float(params["sigma"]) ** 2
+        return 1 / variance, self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * variance)
 
     def reconstruct(self, ready: Any, params: Params, posterior: Posterior) -> np.ndarray:
         return posterior.means(self.H) @ ready.WT[:, : self.D]
@@ -95,29 +121,27 @@ class LinearMean(Model):
         return active @ params["W"].T
 
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
-        points, ys = float(sums["points"]), linear.from_strips(sums["ys"], self.H)[:, : self.D]
-        ss, learn = np.empty((self.H, self.H)), self.options.learn
-        linear.unpack(sums["ss"], ss)
+        points, learn = float(sums["points"]), self.options.learn
+        moments = Moments(sums["ys"], sums["ss"], self.H, self.D)
         new, rest = dict(params), np.ones(self.H, bool)
         if "W" in learn:
-            WT, solved = self.new_fields(params["W"].T, ys, ss, points, knobs)
+            WT, solved = self.new_fields(params["W"].T, moments, points, knobs)
             rest = ~solved
             new |= self.constrain({"W": WT.T})
         if "sigma" in learn:
             WT = new["W"].T
-            error = sums["yy"] - np.vdot(WT, ys)
+            error = float(sums["yy"]) - moments.along(WT, knobs.deal if self.dealt else alone)
             if rest.any():  # elsewhere ss W^T = ys
-                error += np.vdot(WT[rest], ss[rest] @ WT - ys[rest])
+                ys, ss = (moments.ys, moments.ss) if rest.all() else moments.rows(np.flatnonzero(rest))
+                error += np.vdot(WT[rest], ss @ WT - ys)
             new["sigma"] = self.noise.learn(params, float(error), points, summary)
         if "pi" in learn:
-            new["pi"] = self.prior.learn(params, np.diag(ss), points, knobs)
+            new["pi"] = self.prior.learn(params, moments.active, points, knobs)
         return new
 
-    def new_fields(
-        self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, knobs: Knobs
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def new_fields(self, WT: np.ndarray, sums: Moments, points: float, knobs: Knobs) -> tuple[np.ndarray, np.ndarray]:
         """(sum <s s^T>)^-1 (sum <s> y^T), ET eq. 26, and for which causes ss W^T = ys holds then, (H,) bool."""
-        return solve_fields(WT, ys, ss, points, knobs.deal if self.dealt else None)
+        return solve_moments(WT, sums, points, knobs.deal if self.dealt else None)
 
 
 class LinearModel(LinearMean):
@@ -130,13 +154,16 @@ class LinearModel(LinearMean):
         return binary(states, self.H) @ params["W"].T
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        WT, gram, precision, empty = self.grams(params, knobs)
-        return Ready(WT, gram, precision, self.prior.odds(params) - 0.5 * precision * np.diag(gram), empty)
+        WT, (precision, empty) = self.rows(params, knobs), self.scales(params)
+        few = self.dealt and 0 < COSTS * knobs.pairs < self.H * (self.H - 1) // 2
+        gram = None if few else self.gram(WT, knobs)
+        squares = block_norms(WT) if gram is None else np.diag(gram)
+        return Ready(WT, gram, squares, precision, self.prior.odds(params) - 0.5 * precision * squares, empty)
 
     def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         s = binary(states, self.H).astype(np.float64)
         gain = (s * (Y @ ready.WT[:, : self.D].T)).sum(-1) - 0.5 * ((s @ ready.gram) * s).sum(-1)
-        odds = ready.bias + 0.5 * ready.precision * np.diag(ready.gram)
+        odds = ready.bias + 0.5 * ready.precision * ready.squares
         return ready.empty + s @ odds + ready.precision * (gain - 0.5 * (Y * Y).sum(-1))
 
     def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
@@ -169,7 +196,7 @@ class LinearModel(LinearMean):
             products,
             seen.base,
             ready.bias,
-            ready.gram,
+            ready.pairs(candidates),
             ready.precision,
             beta,
             candidates,
@@ -251,7 +278,7 @@ class LinearModel(LinearMean):
         linear.best_states(
             np.ascontiguousarray(products[:, :-1]),
             ready.bias,
-            ready.gram,
+            ready.pairs(candidates),
             ready.precision,
             candidates,
             table.inner,

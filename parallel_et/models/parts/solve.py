@@ -1,6 +1,8 @@
 """The linear system of the M-step, as matrix products."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import LinAlgError, eigh
@@ -8,6 +10,7 @@ from scipy.linalg.lapack import dpotrf
 
 from parallel_et.core.contract import UNUSED
 from parallel_et.core.terms import Deal, alone
+from parallel_et.kernels import linear
 from parallel_et.kernels.rows import PIECE, aligned
 
 BAND = 2 * PIECE
@@ -18,8 +21,88 @@ PIECES, LANES = 16, 4
 """In how many pieces a product is dealt out, of widths that are multiples of this: of more pieces products are slow."""
 
 
-def solve_fields(
-    WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float, deal: Deal | None = None
+@dataclass(frozen=True)
+class Moments:
+    """The sums of a linear M-step: those of <s> y^T (H, D) in strips, and of <s s^T> (H, H) as its lower triangle.
+
+    They may be in a room, and are not to be changed.
+    """
+
+    strips: np.ndarray
+    triangle: np.ndarray
+    H: int
+    D: int
+
+    @classmethod
+    def of(cls, ys: np.ndarray, ss: np.ndarray) -> "Moments":
+        """Those of tables (H, D) and (H, H)."""
+        strips = [ys[:, part].reshape(-1) for part in linear.strips(ys.shape[1])]
+        return cls(np.concatenate(strips), ss[np.tril_indices(len(ss))], *ys.shape)
+
+    @cached_property
+    def active(self) -> np.ndarray:
+        """The diagonal of <s s^T>, (H,)."""
+        h = np.arange(self.H)
+        return self.triangle[h * (h + 1) // 2 + h]
+
+    @cached_property
+    def ys(self) -> np.ndarray:
+        """The sums of <s> y^T, (H, D)."""
+        table = np.empty((self.H, self.D))
+        self.columns(slice(0, self.D), table)
+        return table
+
+    @cached_property
+    def ss(self) -> np.ndarray:
+        """The sums of <s s^T>, (H, H)."""
+        table = np.empty((self.H, self.H))
+        linear.unpack(self.triangle, table)
+        return table
+
+    def columns(self, part: slice, out: np.ndarray) -> None:
+        """Write those of <s> y^T for some dimensions, (H, n)."""
+        for strip, table in self._tables():
+            start, stop = max(part.start, strip.start), min(part.stop, strip.stop)
+            if start < stop:
+                inside = table[:, start - strip.start : stop - strip.start]
+                out[:, start - part.start : stop - part.start] = inside
+
+    def rows(self, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Those of <s> y^T and of <s s^T> of some causes, (k, D) and (k, H)."""
+        row, column = np.maximum(some[:, None], np.arange(self.H)), np.minimum(some[:, None], np.arange(self.H))
+        ys = np.hstack([table[some] for _, table in self._tables()])
+        return ys[:, : self.D], self.triangle[row * (row + 1) // 2 + column]
+
+    def _tables(self) -> list[tuple[slice, np.ndarray]]:
+        """Strips of the dimensions, which may be more than D, each with its table (H, width)."""
+        parts = linear.strips(self.strips.size // self.H)
+        return [(part, self.strips[part.start * self.H : part.stop * self.H].reshape(self.H, -1)) for part in parts]
+
+    def upper(self, room: np.ndarray, first: int, last: int) -> None:
+        """Write the rows [first, last) of <s s^T>, from its diagonal on, into a larger matrix."""
+        linear.upper_rows(self.triangle, room, first, last)
+
+    def along(self, WT: np.ndarray, deal: Deal) -> float:
+        """The sum of the products of all elements of <s> y^T with those of fields (H, D or wider), a number."""
+        tables = self._tables()
+        found = deal.room("along", (len(tables),))
+
+        def work(k: int) -> None:
+            part, table = tables[k]
+            width = min(part.stop, self.D) - part.start
+            found[k] = np.einsum("hd,hd->", WT[:, part.start : part.start + width], table[:, :width])
+
+        deal([found[k : k + 1] for k in range(len(tables))], work)
+        return float(found.sum())
+
+
+def solve_fields(WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> tuple[np.ndarray, np.ndarray]:
+    """Fields (H, D) that solve ss WT = ys, sums over so many points, (H, H) and (H, D), by ``solve_moments``."""
+    return solve_moments(WT, Moments.of(ys, ss), points)
+
+
+def solve_moments(
+    WT: np.ndarray, sums: Moments, points: float, deal: Deal | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fields (H, D) that solve ss WT = ys; what the moments leave open stays as it is in the old ``WT``.
 
@@ -27,22 +110,24 @@ def solve_fields(
     the change of W is solved for by the pseudo-inverse: then only the directions that the points determine are changed.
     Also returned is which rows of the equation hold, (H,) bool. With ``deal`` the dimensions are shared out.
     """
-    used = np.diag(ss) > UNUSED * points
+    used, by = sums.active > UNUSED * points, deal or alone
     unused = np.flatnonzero(~used)
     if not used.any():
         return WT, used
     try:
-        U = cholesky(ss, UNUSED * points, deal or alone, unused)
-        new = solve_with(U, ys, deal or alone, (ss[:, unused], WT[unused]))
+        U = cholesky(sums.upper, sums.active, UNUSED * points, by, unused)
+        known = (sums.rows(unused)[1].T, WT[unused]) if len(unused) else None
+        new = by.own(solve_with(U, sums.columns, WT.shape, by, known))
         new[unused] = WT[unused]
         return new, used
     except LinAlgError:
+        rest = sums.ys - sums.ss @ WT
         if deal is not None:
-            return WT + nearest_solution(ss, ys - ss @ WT, RIDGE * points, deal), np.zeros(len(ss), bool)
-        values, vectors = eigh(ss)
+            return WT + nearest_solution(sums.ss, rest, RIDGE * points, deal), np.zeros(sums.H, bool)
+        values, vectors = eigh(sums.ss)
         keep = values > UNUSED * points
-        change = vectors[:, keep] @ ((vectors[:, keep].T @ (ys - ss @ WT)) / values[keep, None])
-        return WT + change, np.zeros(len(ss), bool)
+        change = vectors[:, keep] @ ((vectors[:, keep].T @ rest) / values[keep, None])
+        return WT + change, np.zeros(sums.H, bool)
 
 
 def nearest_solution(A: np.ndarray, B: np.ndarray, ridge: float, deal: Deal) -> np.ndarray:
@@ -51,64 +136,91 @@ def nearest_solution(A: np.ndarray, B: np.ndarray, ridge: float, deal: Deal) -> 
     In steps, each of which solves with a ridge on the diagonal for what is left: what an eigenvalue l leaves after k of
     them is (1 + l / ridge)^-k. An eigenvalue decomposition takes ten times as long.
     """
-    X, stiff = np.zeros_like(B), cholesky(A + ridge * np.eye(len(A)), 0.0, deal)
+    stiff, X, n = A + ridge * np.eye(len(A)), np.zeros_like(B), len(A)
+
+    def upper(room: np.ndarray, first: int, last: int) -> None:
+        room[first:last, :n] = stiff[first:last]
+
+    U = cholesky(upper, np.diag(stiff), 0.0, deal)
     for _ in range(STEPS):
-        X += solve_with(stiff, B - A @ X, deal)
+        X += solve_with(U, columns_of(B - A @ X), B.shape, deal)
     return X
 
 
-def cholesky(A: np.ndarray, least: float, deal: Deal = alone, without: Sequence[int] | np.ndarray = ()) -> np.ndarray:
-    """The upper triangle U with A = U^T U of a positive definite A (n, n); what is below its diagonal is anything.
+def columns_of(B: np.ndarray) -> Callable[[slice, np.ndarray], None]:
+    """What writes some columns of a matrix (n, m) into others."""
+    return lambda part, out: np.copyto(out, B[:, part])
 
+
+def cholesky(
+    upper: Callable[[np.ndarray, int, int], None],
+    diagonal: np.ndarray,
+    least: float,
+    deal: Deal = alone,
+    without: Sequence[int] | np.ndarray = (),
+) -> np.ndarray:
+    """The upper triangle U with A = U^T U of a positive definite A (n, n), in a room; below its diagonal is anything.
+
+    A is given by its ``diagonal`` (n,) and by what writes rows [first, last) of it, from the diagonal on, into a room.
     Rows and columns that it is to be ``without`` are taken for those of a diagonal matrix. So are those
     by which it is larger than A, as the kernels want it. A squared pivot that is not above ``least`` is an error. Some
     rows at a time: all ranks factorise the square on the diagonal, and the rest is dealt.
     """
     from parallel_et.kernels import triangles  # linear models import it first: only their jobs load it
 
-    n, N = len(A), -(-len(A) // PIECE) * PIECE
-    U = aligned((N, N))
-    U[:n, :n], U[:n, n:], U[n:] = A, 0.0, 0.0
-    U[range(n, N), range(n, N)] = max(1.0, 2 * least)
-    if len(without):
-        U[without], U[:, without] = 0.0, 0.0
-        U[without, without] = np.max(np.diag(A))
-    before = 0
-    for first in range(0, N, BAND):
-        last = min(first + BAND, N)
-        for column in range(first, last, PIECE):
-            triangles.subtract(U, U, column, first, last, before, first)
-        U[first:last, first:last] = factor(U[first:last, first:last], least)
+    n, N = len(diagonal), -(-len(diagonal) // PIECE) * PIECE
+    U, squares = deal.room("triangle", (N, N)), deal.room("squares", (2, BAND, BAND))
+    added, missing = np.arange(n, N), np.asarray(without, int)
+
+    def begin(first: int, last: int) -> None:
+        U[first:last, n:] = 0.0
+        upper(U, first, min(last, n))
+        U[first:last, missing] = 0.0
+        for rows, pivot in ((missing, np.max(diagonal)), (added, max(1.0, 2 * least))):
+            some = rows[(first <= rows) & (rows < last)]
+            U[some] = 0.0
+            U[some, some] = pivot
+        top = slice(first, min(last, BAND))
+        squares[0, top, :N] = U[top, :BAND]
+
+    deal.here(N, begin)
+    mine = aligned((N, BAND))  # every rank finishes the squares by itself, and all write the same
+    for number, first in enumerate(range(0, N, BAND)):
+        last, before = min(first + BAND, N), max(0, first - BAND)
+        size = last - first
+        mine[before:first, :size] = U[before:first, first:last]
+        mine[first:last, :size] = squares[number % 2, :size, :size]
+        for column in range(0, size, PIECE):
+            triangles.subtract(U, mine, column, first, last, before, first)
+        U[first:last, first:last] = factor(mine[first:last, :size], least)
         if last < N:
-            find_right(U, first, last, deal)
-        before = first
+            find_right(U, first, last, squares[(number + 1) % 2], deal)
     return U
 
 
-def find_right(U: np.ndarray, first: int, last: int, deal: Deal) -> None:
+def find_right(U: np.ndarray, first: int, last: int, square: np.ndarray, deal: Deal) -> None:
     """Find the rows [first, last) of a triangle right of their square on the diagonal.
 
-    From the next square, which the ranks would else do alike, the product of the rows above ``first`` is subtracted.
+    From the next ``square``, which the ranks would else do alike, the product of the rows above ``first`` is taken.
     """
     from parallel_et.kernels import triangles
 
     end = min(last + BAND, len(U))
-    right = [(first, last, column) for column in range(last, len(U), PIECE)]
-    places = right + [(last, end, column) for column in range(last, end, PIECE)]
+    right = range(last, len(U), PIECE)
+    out = [U[first:last, column : column + PIECE] for column in right]
+    out += [square[: end - last, column - last : column - last + PIECE] for column in range(last, end, PIECE)]
+    scratch = aligned((len(U), PIECE))
 
-    def work(piece: int, room: np.ndarray) -> None:
-        top, bottom, column = places[piece]
+    def work(piece: int) -> None:
         if piece < len(right):
-            triangles.forward(U, U, column, top, bottom)
+            triangles.forward(U, U, right[piece], first, last)
         else:
-            triangles.subtract(U, U, column, top, bottom, 0, first)
-        room.reshape(-1, PIECE)[:] = U[top:bottom, column : column + PIECE]
+            column = right[piece - len(right)]
+            scratch[:end] = U[:end, column : column + PIECE]
+            triangles.subtract(U, scratch, 0, last, end, 0, first)
+            out[piece][:] = scratch[last:end]
 
-    found, at = deal([(bottom - top) * PIECE for top, bottom, _ in places], work), 0
-    for top, bottom, column in places:
-        size = (bottom - top) * PIECE
-        U[top:bottom, column : column + PIECE] = found[at : at + size].reshape(-1, PIECE)
-        at += size
+    deal(out, work)
 
 
 def factor(A: np.ndarray, least: float) -> np.ndarray:
@@ -120,31 +232,36 @@ def factor(A: np.ndarray, least: float) -> np.ndarray:
 
 
 def solve_with(
-    U: np.ndarray, B: np.ndarray, deal: Deal = alone, known: tuple[np.ndarray, np.ndarray] | None = None
+    U: np.ndarray,
+    columns: Callable[[slice, np.ndarray], None],
+    shape: tuple[int, int],
+    deal: Deal = alone,
+    known: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> np.ndarray:
-    """The X that solves U^T U X = B, (n, m), for a triangle of ``cholesky``; the columns are shared out.
+    """The X that solves U^T U X = B, (n, m), for a triangle of ``cholesky``, in a room; its columns are shared out.
 
-    From B is subtracted the product of what is ``known``, (n, k) and (k, m), if there is any.
+    Those of B are written by ``columns``. From B is subtracted the product of what is ``known``, (n, k) and (k, m), if
+    there is any.
     """
     from parallel_et.kernels import triangles  # linear models import it first: only their jobs load it
 
-    (n, m), N = B.shape, len(U)
+    (n, m), N = shape, len(U)
     parts = [slice(start, min(start + PIECE, m)) for start in range(0, m, PIECE)]
+    found, X = deal.room("solution", (n, m)), aligned((N, PIECE))
 
-    def work(piece: int, room: np.ndarray) -> None:
-        X, part = room.reshape(N, PIECE), parts[piece]
-        X[:] = 0.0
-        X[:n, : part.stop - part.start] = B[:, part]
-        if known and known[1].size:
-            X[:n, : part.stop - part.start] -= known[0] @ known[1][:, part]
+    def work(piece: int) -> None:
+        part = parts[piece]
+        width = part.stop - part.start
+        columns(part, X[:n, :width])
+        X[n:], X[:, width:] = 0.0, 0.0
+        if known:
+            X[:n, :width] -= known[0] @ known[1][:, part]
         triangles.forward(U, X, 0, 0, N)
         triangles.backward(U, X, 0)
+        found[:, part] = X[:n, :width]
 
-    found = deal([N * PIECE] * len(parts), work).reshape(-1, N, PIECE)
-    X = aligned((n, m))  # as the kernels want fields, which then need not be copied
-    for some, part in zip(found, parts, strict=True):
-        X[:, part] = some[:n, : part.stop - part.start]
-    return X
+    deal([found[:, part] for part in parts], work)
+    return found
 
 
 def pieces_of(size: int) -> list[slice]:
@@ -154,20 +271,21 @@ def pieces_of(size: int) -> list[slice]:
 
 
 def dealt_gram(WT: np.ndarray, deal: Deal) -> np.ndarray:
-    """W^T W (H, H) of fields as rows (H, width): rows below the diagonal, shared out in pieces."""
-    H = len(WT)
-    parts = pieces_of(H)
+    """W^T W (H, H) of fields as rows (H, width), in a room: rows below the diagonal, shared out in pieces."""
+    H, parts = len(WT), pieces_of(len(WT))
+    gram = deal.room("gram", (H, H))
+    out = [gram[rows, : rows.stop] for rows in parts]
 
-    def multiply(piece: int, room: np.ndarray) -> None:
-        rows = parts[piece]
-        np.matmul(WT[rows], WT[: rows.stop].T, out=room.reshape(-1, rows.stop))
+    def multiply(k: int) -> None:
+        np.matmul(WT[parts[k]], WT[: parts[k].stop].T, out=out[k])
 
-    found = deal([(rows.stop - rows.start) * rows.stop for rows in parts], multiply)
-    gram, at = np.empty((H, H)), 0
-    for rows in parts:
-        size = (rows.stop - rows.start) * rows.stop
-        some = found[at : at + size].reshape(-1, rows.stop)
-        gram[rows, : rows.stop] = some
-        gram[: rows.start, rows] = some[:, : rows.start].T
-        at += size
+    deal(out, multiply)
+
+    def mirror(first: int, last: int) -> None:
+        for rows in parts:
+            start, stop = max(first, rows.start), min(last, rows.stop)
+            if start < stop:
+                gram[start:stop, rows.stop :] = gram[rows.stop :, start:stop].T
+
+    deal.here(H, mirror)
     return gram
