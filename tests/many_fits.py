@@ -4,11 +4,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from mpi4py import MPI
 from problems import job_table, random_data, random_params
 
 from parallel_et import fit
 from parallel_et.core import expectation
 from parallel_et.models.parts import linear
+from parallel_et.parallel import node
 from parallel_et.parallel.ranks import Ranks
 
 ANNEAL = {
@@ -22,7 +24,7 @@ RESTRICTED = {"name": "rmca poisson", "total": 18.0, "learn": ["W"]}
 RENEWED = {"iterations": 10, "hold": 2, "renew": 2}
 ET = {"candidates": 4, "gamma": 2, "singletons": True}
 ALIKE = {"candidates": 4, "gamma": 2}
-HERE = Path(__file__).parent
+HERE, NEIGHBOURS = Path(__file__).parent, node.neighbours
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
 INVECA = {"name": "inveca", "causes": 4, "size": 2, "channels": 1, "learn": ["W", "T", "sigma", "pi"]}
@@ -123,7 +125,8 @@ JOBS = {
         {**SLABS, "batch": 40},
     ),
     "alike": ({"name": "linca"}, {**ALIKE, "random": 1}, 403, "float64", ANNEAL),
-    "alike, dealt": ({"name": "linca", "causes": 80}, ALIKE, 150, "float32", ANNEAL),
+    "alike, dealt": ({"name": "linca", "causes": 80}, ALIKE, 403, "float32", ANNEAL),
+    "alike, dealt to nodes": ({"name": "linca", "causes": 80}, ALIKE, 403, "float64", ANNEAL),
     "alike in batches": ({"name": "linca"}, ALIKE, 403, "float64", {**ANNEAL, "batch": 90}),
     "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
     "random selection": ({"name": "mca"}, {**ET, "selection": "random"}, 150, "float64", ANNEAL),
@@ -139,6 +142,9 @@ JOBS = {
     "learned selection of occlusion": (OCA, {**ET, **GP}, 150, "float64", ANNEAL),
     "dealt": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
     "dealt to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),
+    "dealt to nodes": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
+    "values, dealt to nodes": ({**GSC, "causes": 30}, ET, 150, "float64", ANNEAL),
+    "sample, dealt": ({"name": "linca", "causes": 30}, SAMPLE, 150, "float64", ANNEAL),
     "dealt in batches": ({"name": "linca", "causes": 80}, ET, 150, "float64", {**ANNEAL, "batch": 64}),
     "batches": ({"name": "linca"}, ET, 403, "float64", {**ANNEAL, "batch": 90}),
     "kept in batches": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", {**ANNEAL, "batch": 150}),
@@ -188,6 +194,7 @@ MANY = (
     "a scheme that learns",
     "tv, without memory",
     "dealt in batches",
+    "alike, dealt to nodes",
     "kept in batches",
     "rmca, a point at a time",
 )
@@ -211,7 +218,7 @@ def fits(threads, comm=None, names=tuple(JOBS)):
         expectation.ROOM = -(1 << 40) if "without memory" in name else room
         linear.LARGE = 0 if "dealt" in name else large
         try:
-            result = fit(table, data, comm=comm)
+            result = fit(table, data, comm=with_nodes(comm) if "nodes" in name else comm)
         finally:
             expectation.ROOM, linear.LARGE = room, large
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
@@ -221,6 +228,17 @@ def fits(threads, comm=None, names=tuple(JOBS)):
                 found[f"{name}/{more}"] = result.history[more]
         found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])
     return found
+
+
+def with_nodes(comm):
+    """The same ranks, which believe to be on two nodes in turn."""
+    same = (comm or MPI.COMM_WORLD).Dup()
+    node.neighbours = lambda ranks: ranks.Split(ranks.rank % 2)
+    try:
+        node.Node.of(same)
+    finally:
+        node.neighbours = NEIGHBOURS
+    return same
 
 
 def data_for(kind, points):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def measure_computing(workload: Workload, points: int, ranks: Ranks, seconds: fl
     row = measure(workload, points, ranks, seconds, 1)
     mine = sum(spent for phase, spent in row["phases"].items() if phase != "communication")
     one = sum(spent for phase, spent in single["phases"].items() if phase != "communication")
-    predicted = predict(single, 0.0, np.inf, ranks.size)["strong"][ranks.size]
+    predicted = predict(single, Network(0.0, np.inf, np.inf), ranks.size, ranks.size)["strong"][ranks.size]
     found = one / (ranks.size * ranks.max(mine))
     return {**row, "one_rank": single, "computing": {"found": found, "predicted": predicted}}
 
@@ -129,7 +129,11 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
         "message_mb": 16 * count_statistics(problem.model) / 1e6,
         "phases": phases,
         "dealt": [
-            {"sizes": list(one[0].sizes), "seconds": float(np.median([same.seconds for same in one]))}
+            {
+                "sizes": list(one[0].sizes),
+                "seconds": float(np.median([same.seconds for same in one])),
+                "once": one[0].once,
+            }
             for one in zip(*(info.dealt for info in infos), strict=True)
         ],
     }
@@ -145,10 +149,40 @@ def multiply(rows: Rows, W: np.ndarray, size: int) -> float:
     return perf_counter() - begun
 
 
-def measure_network(ranks: Ranks) -> tuple[float, float]:
-    """Seconds that a message takes from rank to rank, and bytes a second that a rank sends; two ranks or more."""
+class Network(NamedTuple):
+    """What ranks are connected by.
+
+    Attributes
+    ----------
+    latency : seconds that a message takes from rank to rank
+    bandwidth : bytes a second that a rank sends
+    memory : bytes a second that a rank reads and adds up of what others of its node have written
+    """
+
+    latency: float
+    bandwidth: float
+    memory: float
+
+
+def measure_network(ranks: Ranks) -> Network:
+    """That of these ranks, two or more."""
     small, large = (time_of_sum(ranks, size) for size in (1, LARGE // 8))
-    return small / (ranks.size - 1).bit_length(), 2 * LARGE * (1 - 1 / ranks.size) / large
+    shared = time_of_sum_in_memory(ranks, LARGE // 16)
+    return Network(small / (ranks.size - 1).bit_length(), 2 * LARGE * (1 - 1 / ranks.size) / large, LARGE / shared)
+
+
+def time_of_sum_in_memory(ranks: Ranks, size: int) -> float:
+    """Seconds of a sum of that many words, of 16 bytes, over the ranks of a node."""
+    node = ranks.node
+    words, values = node.room("words", (node.size, 2, size), np.int64), node.room("sums", (size,))
+    words[node.rank], values[:], times = 0, 0.0, []
+    for _ in range(20):
+        words[node.rank] += 1
+        ranks.meet()
+        begun = perf_counter()
+        node.sum(words, lambda total, first: None, values)
+        times.append(perf_counter() - begun)
+    return ranks.max(float(np.median(times)))
 
 
 def time_of_sum(ranks: Ranks, size: int) -> float:
@@ -167,31 +201,41 @@ def largest_share(sizes: list[int], ranks: int) -> float:
     return float(np.bincount(owners(sizes, ranks), sizes).max() / sum(sizes))
 
 
-def predict(row: dict[str, Any], latency: float, bandwidth: float, *others: int) -> dict[str, Any]:
+def predict(row: dict[str, Any], network: Network, on_node: int = 64, *others: int) -> dict[str, Any]:
     """Efficiency on many ranks, with the same points for all (strong) and for each (weak), from measured parts.
 
     A rank's share of the points, in whole blocks, takes its share of the time, and so do its pieces of what is dealt
-    out; what else every rank prepares, does with the sums and in the M-step stays as it is. A message takes the latency
-    for each doubling of the ranks. In a reduction to the root and a broadcast, as in a sum for all, a rank sends twice
-    what there is, but for its own share; where the M-step is dealt out the sums are sent once, as integers of twice
-    their size, and then gathered, as are the pieces. ``holds`` are the largest numbers of ranks, up to ``MANY``, that
-    have such an efficiency (strong).
+    out; what each node does is shared by its ranks, of which there are ``on_node``; all else stays as it is. A message
+    takes the latency for each doubling of the ranks. Where the M-step is dealt out, a rank reads a share of the sums of
+    all on its node, 16 bytes an element in all, and copies the fields. What nodes exchange, the sums once and again as
+    numbers, and the pieces, is shared by their ranks. Else, in a reduction to the root and a broadcast, a rank sends
+    twice what there is, but for its own share. ``holds`` are the largest numbers of ranks, up to ``MANY``, that have
+    such an efficiency (strong).
     """
     one = row.get("one_rank", row)
     phases = {phase: 1e-6 * spent * one["N"] for phase, spent in one["phases"].items()}
     points = sum(phases[phase] for phase in ("select", "states", "statistics"))
     fixed = phases["prepare"] + phases["communication"] + phases["mstep"]
     alone = fixed - sum(work["seconds"] for work in one["dealt"])
-    gathered = sum(sum(work["sizes"]) for work in one["dealt"])
-    sums = 1e6 * one["message_mb"]
-    sent = 1.5 * sums + 8 * gathered if gathered else 2 * (sums + 8 * one["D"] * one["H"])
+    sums, fields = 1e6 * one["message_mb"], 8 * one["D"] * one["H"]
+    pieces = 8 * sum(sum(work["sizes"]) for work in one["dealt"])
     blocks = -(-one["N"] // one["block"])
 
     def talk(ranks: int) -> float:
-        return (SMALL + len(one["dealt"])) * latency * (ranks - 1).bit_length() + (1 - 1 / ranks) * sent / bandwidth
+        messages = (SMALL + len(one["dealt"])) * network.latency * (ranks - 1).bit_length()
+        if not one["dealt"]:
+            return messages + (1 - 1 / ranks) * 2 * (sums + fields) / network.bandwidth
+        here, nodes = min(ranks, on_node), -(-ranks // on_node)
+        read = (sums + fields) / network.memory if here > 1 else 0.0
+        return messages + read + (1 - 1 / nodes) * (1.5 * sums + pieces) / (here * network.bandwidth)
+
+    def share(work: dict[str, Any], ranks: int) -> float:
+        if not work["once"]:
+            return 1 / min(ranks, on_node)
+        return largest_share(work["sizes"], ranks) if work["sizes"] else 1 / ranks
 
     def rest(ranks: int) -> float:
-        return alone + sum(work["seconds"] * largest_share(work["sizes"], ranks) for work in one["dealt"])
+        return alone + sum(work["seconds"] * share(work, ranks) for work in one["dealt"])
 
     def time_on(ranks: int) -> float:
         return points * -(-blocks // ranks) / blocks + rest(ranks) + talk(ranks)

@@ -11,6 +11,7 @@ from typing import Any
 from parallel_et.bench.measure import (
     FAR,
     HOLDS,
+    Network,
     measure_beside_product,
     measure_computing,
     measure_network,
@@ -50,6 +51,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--temperature", type=float, help="instead of the workloads' own")
     parser.add_argument("--latency", type=float, metavar="US", help="of the network to predict for, in microseconds")
     parser.add_argument("--bandwidth", type=float, metavar="GB", help="of that network, in gigabytes a second")
+    parser.add_argument(
+        "--memory", type=float, metavar="GB", help="that a rank reads a second of what others of its node wrote"
+    )
+    parser.add_argument("--node", type=int, default=64, metavar="RANKS", help="of each node, 64 by default")
     parser.add_argument("--io", action="store_true", help="measure instead how fast all ranks write one file")
     parser.add_argument("--megabytes", type=float, default=400.0, help="to write for --io, 400 by default")
     parser.add_argument("--folder", default=".", help="to write in for --io, the current one by default")
@@ -57,7 +62,18 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     for name in args.workloads:
         if name not in known:
             parser.error(f"expected {', '.join(known)}, found {name}")
-    for name in ("seconds", "scale", "block", "threads", "temperature", "latency", "bandwidth", "megabytes"):
+    for name in (
+        "seconds",
+        "scale",
+        "block",
+        "threads",
+        "temperature",
+        "latency",
+        "bandwidth",
+        "memory",
+        "node",
+        "megabytes",
+    ):
         if (value := getattr(args, name)) is not None and not 0 < value < inf:
             parser.error(f"--{name}: expected a number above 0, found {value}")
     return args
@@ -66,8 +82,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def main(ranks: Ranks, argv: Sequence[str]) -> int:
     """Run the command; returns its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
-    if args.model_scaling and ranks.size == 1 and None in (args.latency, args.bandwidth):
-        raise UserError("--model-scaling: expected two ranks or more, or --latency and --bandwidth, found one rank")
+    asked = (args.latency and 1e-6 * args.latency, *(x and 1e9 * x for x in (args.bandwidth, args.memory)))
+    if args.model_scaling and ranks.size == 1 and None in asked:
+        words = "--latency, --bandwidth and --memory"
+        raise UserError(f"--model-scaling: expected two ranks or more, or {words}, found one rank")
     ranks.limit_threads()
     if args.stream:
         streams = compare_streaming(ranks, args.scale, args.seconds, args.threads)
@@ -97,15 +115,12 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         if ranks.is_root and not args.json:
             print(table(rows[-1], args.profile, title=len(rows) == 1), flush=True)
     if args.model_scaling:
-        latency, bandwidth = measure_network(ranks) if ranks.size > 1 else (0.0, 0.0)
-        network = (
-            args.latency * 1e-6 if args.latency else latency,
-            args.bandwidth * 1e9 if args.bandwidth else bandwidth,
-        )
+        measured = measure_network(ranks) if ranks.size > 1 else asked
+        network = Network(*(a or m for a, m in zip(asked, measured, strict=True)))
         for row in rows:
-            row["scaling"] = predict(row, *network)
+            row["scaling"] = predict(row, network, args.node)
         if ranks.is_root and not args.json:
-            print(scaling_table(rows, *network), flush=True)
+            print(scaling_table(rows, network, args.node), flush=True)
     if ranks.is_root and args.json:
         print(json.dumps(rows, indent=1), flush=True)
     return 0
@@ -162,10 +177,11 @@ def io_table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def scaling_table(rows: list[dict[str, Any]], latency: float, bandwidth: float) -> str:
+def scaling_table(rows: list[dict[str, Any]], network: Network, on_node: int) -> str:
     """The predictions in lines."""
     lines = [
-        f"predicted for a latency of {latency * 1e6:.1f} us and {bandwidth / 1e9:.2f} GB/s, from the phases above:",
+        f"predicted from the phases above for {on_node} ranks a node, a latency of {network.latency * 1e6:.1f} us, "
+        f"{network.bandwidth / 1e9:.2f} GB/s between nodes and {network.memory / 1e9:.2f} GB/s within:",
         "id   "
         + "".join(f"{f'on {ranks} ranks: strong, weak':>33}" for ranks in FAR)
         + "   root, network dominate from"

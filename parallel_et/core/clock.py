@@ -1,8 +1,7 @@
 """Where the time goes: seconds by phase."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, ClassVar, NamedTuple
 
@@ -54,50 +53,47 @@ class Dealing:
 
     def __init__(self, deal: Deal, clock: Clock) -> None:
         self.done: list[Dealt] = []
-        self.rank, self.size, self.own = deal.rank, deal.size, deal.own
+        self.rank, self.size = deal.rank, deal.size
         self._deal, self._clock = deal, clock
         self._asked: Counter[str] = Counter()
 
     def room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
         self._asked[name] += 1
-        with self._communicating():
-            return self._deal.room(f"{name} {self._asked[name]}", shape, dtype)
+        return self._deal.room(self._full(name), shape, dtype)
+
+    def own(self, name: str, values: np.ndarray) -> np.ndarray:
+        return self._deal.own(self._full(name), values)
+
+    def _full(self, name: str) -> str:
+        return f"{name} {self._asked[name]}"
 
     def here(self, count: int, work: Callable[[int, int], None]) -> None:
         self._note([], lambda timed: self._deal.here(count, timed(work)), once=False)
 
-    def __call__(self, out: Sequence[np.ndarray], work: Callable[[int], None]) -> None:
-        self._note([piece.size for piece in out], lambda timed: self._deal(out, timed(work)))
+    def __call__(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
+        self._note(sizes, lambda timed: self._deal(sizes, timed(work), out))
 
     def sum(self, words: np.ndarray, convert: Callable[[np.ndarray, int], None], values: np.ndarray) -> None:
         self._note([], lambda timed: self._deal.sum(words, timed(convert), values))
 
     def _note(self, sizes: Sequence[int], share: Callable[[Callable], None], once: bool = True) -> None:
-        phase, seconds = self._clock.phase, 0.0
+        phase, begun, ended = self._clock.phase, 0.0, 0.0
 
         def timed(work: Callable[..., None]) -> Callable[..., None]:
             def piece(*args: Any) -> None:
-                nonlocal seconds
+                nonlocal begun, ended
                 self._clock(phase)
-                begun = Clock.now()
+                begun = begun or Clock.now()
                 work(*args)
-                seconds += Clock.now() - begun
+                ended = Clock.now()
                 self._clock("communication")
 
             return piece
 
-        with self._communicating():
-            share(timed)
-        self.done.append(Dealt(sizes, seconds, once))
-
-    @contextmanager
-    def _communicating(self) -> Iterator[None]:
-        phase = self._clock.phase
         self._clock("communication")
-        try:
-            yield
-        finally:
-            self._clock(phase)
+        share(timed)
+        self._clock(phase)
+        self.done.append(Dealt(sizes, ended - begun, once))
 
 
 def phases(clock: Clock, clocks: list[Clock]) -> dict[str, float]:

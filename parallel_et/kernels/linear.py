@@ -407,7 +407,7 @@ def unpack(triangle, out):
 
 @kernel("void(float64[::1], float64[:,::1], int64, int64)")
 def upper_rows(triangle, out, first, last):
-    """Rows [first, last), from the diagonal on, of the symmetric matrix with a lower triangle, in one that may be larger."""
+    """Rows [first, last), from the diagonal on, of the matrix with a lower triangle, in out, which may be larger."""
     H = int(np.sqrt(2.0 * triangle.shape[0]))
     for top in range(first, last, 64):
         for j in range(top, H):

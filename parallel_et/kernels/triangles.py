@@ -7,7 +7,7 @@ their share of many.
 
 import numpy as np
 
-from parallel_et.kernels import kernel, part
+from parallel_et.kernels import kernel, part, scratch
 from parallel_et.kernels.rows import PIECE
 from parallel_et.kernels.simd import LANES, fill, fma, load, store
 
@@ -35,8 +35,8 @@ def take(X, at, sums):
 
 
 @part
-def take_above(U, X, column, i, begin, end):
-    """Of a piece of X, subtract from a tile, rows i, ..., the product of those columns of U with rows [begin, end)."""
+def products_above(U, X, column, i, begin, end):
+    """For a tile, rows i, ..., the products of those columns of U with the rows [begin, end) of a piece of X."""
     zero = fill(0.0)
     a = b = c = d = e = f = g = h = (zero, zero, zero)
     for k in range(begin, end):
@@ -45,7 +45,13 @@ def take_above(U, X, column, i, begin, end):
         c, d = grow(c, U[k, i + 2], row), grow(d, U[k, i + 3], row)
         e, f = grow(e, U[k, i + 4], row), grow(f, U[k, i + 5], row)
         g, h = grow(g, U[k, i + 6], row), grow(h, U[k, i + 7], row)
-    for r, sums in enumerate((a, b, c, d, e, f, g, h)):
+    return a, b, c, d, e, f, g, h
+
+
+@part
+def take_above(U, X, column, i, begin, end):
+    """Of a piece of X, subtract from a tile, rows i, ..., the product of those columns of U with rows [begin, end)."""
+    for r, sums in enumerate(products_above(U, X, column, i, begin, end)):
         take(X, (i + r) * X.shape[1] + column, sums)
 
 
@@ -104,3 +110,37 @@ def backward(U, X, column):
             for k in range(r + 1, i + TILE):
                 sums = grow(sums, U[r, k], row_at(X, k * X.shape[1] + column))
             finish(X, r * X.shape[1] + column, sums, U[r, r])
+
+
+@kernel("boolean(float64[:,::1], float64[:,::1], int64, int64, int64, float64)")
+def factor(U, square, before, first, last, least):
+    """Write the triangle of the square [first, last) on the diagonal of U; False if a squared pivot is not above least.
+
+    ``square`` is what is there, in the first rows and columns, less the products of all rows of U above ``before``.
+    """
+    n, width, zero = last - first, U.shape[1], fill(0.0)
+    A = scratch(n * n).reshape(n, n)
+    for i in range(n):
+        for j in range(0, n, LANES):
+            store(A, i * n + j, load(square, i * square.shape[1] + j))
+    for i in range(0, n, TILE):
+        begin = i // PIECE * PIECE
+        for column in range(begin, n, PIECE):
+            for r, sums in enumerate(products_above(U, U, first + column, first + i, before, first)):
+                take(A, (i + r) * n + column, sums)
+            take_above(A, A, column, i, 0, i)
+        for r in range(i, i + TILE):
+            pivot = A[r, r]
+            for k in range(i, r):
+                pivot -= A[k, r] * A[k, r]
+            if not pivot > least:
+                return False
+            for column in range(begin, n, PIECE):
+                sums = (zero, zero, zero)
+                for k in range(i, r):
+                    sums = grow(sums, A[k, r], row_at(A, k * n + column))
+                finish(A, r * n + column, sums, np.sqrt(pivot))
+    for i in range(n):
+        for j in range(i // LANES * LANES, n, LANES):
+            store(U, (first + i) * width + first + j, load(A, i * n + j))
+    return True

@@ -23,17 +23,20 @@ class Deal(Protocol):
     def size(self) -> int: ...
 
     def room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
-        """An uninitialised array that the ranks of a node have in common until they next ask for one of that name."""
+        """An uninitialised array that the ranks of a node have in common until they next ask for one of that name.
 
-    def own(self, values: np.ndarray) -> np.ndarray:
-        """A room as an array that stays: a copy, unless nobody else has it."""
+        By then all must have been together.
+        """
+
+    def own(self, name: str, values: np.ndarray) -> np.ndarray:
+        """What is in the room of that name as an array that stays: a copy, unless nobody else has it."""
 
     def here(self, count: int, work: Callable[[int, int], None]) -> None:
         """Of so many things that cost little each, do [first, last) on some rank of each node, into rooms."""
 
-    def __call__(self, out: Sequence[np.ndarray], work: Callable[[int], None]) -> None:
-        """Have each piece k of a work done by some rank, which fills out[k], a part of a room; larger ones are more
-        work. Then all have them.
+    def __call__(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
+        """Have each piece k of a work done by some rank, which fills out(k), a part of a room of sizes[k] numbers; then
+        all have them. Large ones are taken for more work than small ones.
         """
 
     def sum(self, words: np.ndarray, convert: Callable[[np.ndarray, int], None], values: np.ndarray) -> None:
@@ -51,14 +54,14 @@ class Alone:
     def room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
         return aligned(shape, dtype)
 
-    def own(self, values: np.ndarray) -> np.ndarray:
+    def own(self, name: str, values: np.ndarray) -> np.ndarray:
         return values
 
     def here(self, count: int, work: Callable[[int, int], None]) -> None:
         work(0, count)
 
-    def __call__(self, out: Sequence[np.ndarray], work: Callable[[int], None]) -> None:
-        for k in range(len(out)):
+    def __call__(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
+        for k in range(len(sizes)):
             work(k)
 
     def sum(self, words: np.ndarray, convert: Callable[[np.ndarray, int], None], values: np.ndarray) -> None:

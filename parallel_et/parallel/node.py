@@ -47,7 +47,8 @@ class Node:
         return cast(Node, comm.Get_attr(cls._KEY))
 
     def __init__(self, comm: MPI.Intracomm) -> None:
-        self._rooms: dict[str, mmap] = {}
+        self._rooms: dict[str, mmap | np.ndarray] = {}
+        self._known: dict[tuple[int, ...], tuple[np.ndarray, list[int]]] = {}
         self._comm = neighbours(comm)
         reasons = [reason for reason in comm.allgather(self._cannot_share()) if reason]
         if reasons:  # all are on a node of their own
@@ -112,18 +113,18 @@ class Node:
             self._comm.Barrier()
 
     def room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
-        if self.size == 1:
-            from parallel_et.kernels.rows import aligned  # takes its time to load
+        from parallel_et.kernels.rows import aligned  # takes its time to load
 
-            return aligned(shape, dtype)
-        self.meet()  # nobody is busy any longer with what it had before
         size = prod(shape) * np.dtype(dtype).itemsize
         if len(self._rooms.get(name, b"")) < size:
-            self._rooms[name] = self._map(size)
+            self._rooms[name] = self._map(size) if self.size > 1 else aligned((size,), np.uint8)
         return np.frombuffer(self._rooms[name], dtype, prod(shape)).reshape(shape)
 
-    def own(self, values: np.ndarray) -> np.ndarray:
-        return values if self.size == 1 else values.copy()
+    def own(self, name: str, values: np.ndarray) -> np.ndarray:
+        if self.size > 1:
+            return values.copy()
+        del self._rooms[name]
+        return values
 
     def here(self, count: int, work: Callable[[int, int], None]) -> None:
         first, last = even(count, self.rank, self.size)
@@ -131,32 +132,34 @@ class Node:
             work(first, last)
         self.meet()
 
-    def __call__(self, out: Sequence[np.ndarray], work: Callable[[int], None]) -> None:
-        sizes = [piece.size for piece in out]
-        owner = owners(sizes, self.nodes * self.slots)
-        for k in np.flatnonzero(owner == self._number).tolist():
+    def __call__(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
+        owner, mine = self._owners(tuple(sizes))
+        for k in mine:
             work(k)
         if self._across:
-            self._exchange(out, owner)
+            self._exchange(owner, np.asarray(sizes), out)
         self.meet()
 
-    def _exchange(self, out: Sequence[np.ndarray], owner: np.ndarray) -> None:
+    def _owners(self, sizes: tuple[int, ...]) -> tuple[np.ndarray, list[int]]:
+        """Who does each of the pieces, and which of them this rank does; the same are asked for in every iteration."""
+        if sizes not in self._known:
+            owner = owners(sizes, self.nodes * self.slots)
+            self._known[sizes] = owner, np.flatnonzero(owner == self._number).tolist()
+        return self._known[sizes]
+
+    def _exchange(self, owner: np.ndarray, sizes: np.ndarray, out: Callable[[int], np.ndarray]) -> None:
         """Give to the ranks of the same slot what this one has done, and take from them what they have."""
-        done = [np.flatnonzero(owner == node * self.slots + self.rank).tolist() for node in range(self.nodes)]
-        counts = np.array([sum(out[k].size for k in pieces) for pieces in done])
-        ends = np.cumsum(counts)
-        packed = np.empty(ends[-1])
-        for node, pieces in enumerate(done):
-            at = ends[node] - counts[node]
-            for k in pieces if node == self._index else ():
-                packed[at : at + out[k].size].reshape(out[k].shape)[:] = out[k]
-                at += out[k].size
-        self._across.Allgatherv(MPI.IN_PLACE, [packed, counts, ends - counts, MPI.DOUBLE])
-        for node, pieces in enumerate(done):
-            at = ends[node] - counts[node]
-            for k in pieces if node != self._index else ():
-                out[k][:] = packed[at : at + out[k].size].reshape(out[k].shape)
-                at += out[k].size
+        pieces = np.flatnonzero(owner % self.slots == self.rank)
+        node, ends = owner[pieces] // self.slots, np.cumsum(sizes[pieces])
+        counts = np.bincount(node, sizes[pieces], self.nodes).astype(int)
+        packed = np.empty(counts.sum())
+        parts = [packed[end - sizes[k] : end] for k, end in zip(pieces, ends, strict=True)]
+        for k in np.flatnonzero(node == self._index):
+            parts[k][:] = out(pieces[k]).reshape(-1)
+        self._across.Allgatherv(MPI.IN_PLACE, [packed, counts, np.cumsum(counts) - counts, MPI.DOUBLE])
+        for k in np.flatnonzero(node != self._index):
+            room = out(pieces[k])
+            room[:] = parts[k].reshape(room.shape)
 
     def sum(self, words: np.ndarray, convert: Callable[[np.ndarray, int], None], values: np.ndarray) -> None:
         from parallel_et.kernels import fixed  # takes its time to load

@@ -6,7 +6,7 @@ import re
 import pytest
 from launch import call, launch
 
-from parallel_et.bench.measure import predict
+from parallel_et.bench.measure import Network, predict
 from parallel_et.bench.workloads import WORKLOADS
 from parallel_et.core.clock import PHASES
 
@@ -62,22 +62,31 @@ def test_ways_to_write_are_compared_with_gathering(tmp_path):
 def test_the_prediction_is_what_its_parts_add_up_to():
     phases = dict.fromkeys(PHASES, 0.0) | {"select": 2.0, "states": 5.0, "statistics": 3.0, "mstep": 0.5}
     row = {"N": 1000, "D": 10, "H": 10, "block": 10, "message_mb": 0.0, "phases": phases, "dealt": []}
-    found = predict(row, latency=0.0, bandwidth=1e30)
+    at_once, narrow = Network(0.0, 1e30, 1e30), Network(0.0, 1e9, 1e30)
+    found = predict(row, at_once)
     assert found["weak"][1024] == pytest.approx(1.0)
     assert found["strong"][64] == pytest.approx(10.5 / (64 * (10 * 2 / 100 + 0.5)))
     assert found["root_dominates_at"] == 32
     assert found["network_dominates_at"] is None
     assert found["holds"][0.5] == 20
     assert found["strong"][64] < 0.5 < 10.5 / (20 * (10 * 5 / 100 + 0.5))
-    dealt = {**row, "message_mb": 1.0, "dealt": [{"sizes": [1, 2, 1], "seconds": 0.4e-6 * 1000}]}
-    shared = predict(dealt, latency=0.0, bandwidth=1e30)
-    assert shared["strong"][64] == pytest.approx(10.5 / (64 * (10 * 2 / 100 + 0.1 + 0.4 / 2)))
+    piece = {"sizes": [1, 2, 1], "seconds": 0.2e-6 * 1000, "once": True}
+    anyhow = {"sizes": [], "seconds": 0.1e-6 * 1000, "once": True}
+    each_node = {**anyhow, "once": False}
+    dealt = {**row, "message_mb": 1.0, "dealt": [piece, anyhow, each_node]}
+    shared = predict(dealt, at_once, 8)
+    rest = 0.1 + 0.2 / 2 + 0.1 / 64 + 0.1 / 8
+    assert shared["strong"][64] == pytest.approx(10.5 / (64 * (10 * 2 / 100 + rest)))
     assert shared["holds"][0.5] > found["holds"][0.5]
-    narrow = predict(dealt, latency=0.0, bandwidth=1e9)
-    assert narrow["weak"][64] == pytest.approx(10.5 / (10 + 0.1 + 0.4 / 2 + 63 / 64 * (1.5 + 32e-6)))
-    narrow = predict({**row, "message_mb": 1.0}, latency=0.0, bandwidth=1e9)
-    assert narrow["weak"][64] == pytest.approx(10.5 / (10.5 + 63 / 64 * (2 + 1600e-6)))
-    slow = predict(row, 1e-3, 1e30, 3)
+    sent = 7 / 8 * (1.5 + 32e-6) / 8  # by each of the ranks of a node, of which there are 8
+    assert predict(dealt, narrow, 8)["weak"][64] == pytest.approx(10.5 / (10 + rest + sent))
+    one_node = predict(dealt, narrow, 64)["weak"][64]
+    assert one_node == pytest.approx(10.5 / (10 + 0.1 + 0.2 / 2 + 0.2 / 64))
+    read = predict(dealt, Network(0.0, 1e30, 1e9), 64)["weak"][64]
+    assert read == pytest.approx(10.5 / (10 + 0.1 + 0.2 / 2 + 0.2 / 64 + 1 + 800e-6))
+    alone = predict({**row, "message_mb": 1.0}, narrow)
+    assert alone["weak"][64] == pytest.approx(10.5 / (10.5 + 63 / 64 * (2 + 1600e-6)))
+    slow = predict(row, Network(1e-3, 1e30, 1e30), 64, 3)
     assert slow["network_dominates_at"] == 2
     assert slow["weak"][64] == pytest.approx(10.5 / (10.5 + 60))
     assert slow["strong"][3] == pytest.approx(10.5 / (3 * (10 * 34 / 100 + 0.5 + 20)))

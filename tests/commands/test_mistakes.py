@@ -95,7 +95,7 @@ TABLE = [
     (
         "bench",
         "--model-scaling",
-        "--model-scaling: expected two ranks or more, or --latency and --bandwidth, found one rank",
+        "--model-scaling: expected two ranks or more, or --latency, --bandwidth and --memory, found one rank",
     ),
     ("generate", "nowhere --points 5", "nowhere: expected a run with a result or a checkpoint, found none"),
     (

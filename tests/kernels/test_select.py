@@ -2,7 +2,17 @@ import numpy as np
 import pytest
 
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.kernels.select import along, largest, overshoot, pick, products, square_norms, unit_rows
+from parallel_et.kernels.select import (
+    along,
+    largest,
+    overshoot,
+    pairs_of_fields,
+    pick,
+    pick_pairs,
+    products,
+    square_norms,
+    unit_rows,
+)
 from parallel_et.models.linca import SINGLE
 
 
@@ -54,6 +64,20 @@ def test_products_with_candidates_only():
     products(Y, WT, candidates, found)
     pick(Y @ WT.T, candidates, same)
     np.testing.assert_allclose(found, same, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 7, 12])
+def test_products_of_pairs_of_candidates_are_those_of_all_pairs(count):
+    rng = np.random.default_rng(7)
+    WT = pad_rows(rng.normal(size=(20, 300)))  # in three strips
+    candidates = np.sort(rng.permuted(np.tile(np.arange(20, dtype=np.int32), (30, 1)), axis=1)[:, :count], 1)
+    found, picked = np.empty((2, 30, count * (count - 1) // 2))
+    pairs_of_fields(WT, candidates, found)
+    pick_pairs(WT @ WT.T, candidates, picked)
+    places = [(j, i) for j in range(count) for i in range(j)]
+    expected = [[WT[point[j]] @ WT[point[i]] for j, i in places] for point in candidates]
+    for some in (found, picked):
+        np.testing.assert_allclose(some, np.reshape(expected, some.shape), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("N, H", [(20, 7), (1, 1), (5, 4), (8, 130)])

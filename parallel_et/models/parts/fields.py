@@ -24,9 +24,9 @@ def with_none(table: np.ndarray, none: float = 0.0) -> np.ndarray:
 def rows_of(params: Params, name: str = "W", deal: Deal = alone) -> np.ndarray:
     """Fields as rows, padded as the kernels like them: (H, width); those of many ranks in a room."""
     fields = params[name].T
-    if deal.size == 1:
-        return pad_rows(fields)
     H, D = fields.shape
+    if deal.size == 1 and fields.flags.c_contiguous and padded(D) == D:
+        return pad_rows(fields)
     room = deal.room("fields", (H, padded(D)))
 
     def copy(first: int, last: int) -> None:

@@ -6,19 +6,20 @@ from functools import cached_property
 
 import numpy as np
 from scipy.linalg import LinAlgError, eigh
-from scipy.linalg.lapack import dpotrf
 
 from parallel_et.core.contract import UNUSED
 from parallel_et.core.terms import Deal, alone
 from parallel_et.kernels import linear
-from parallel_et.kernels.rows import PIECE, aligned
+from parallel_et.kernels.rows import LANES, PIECE, aligned
 
-BAND = 2 * PIECE
+BAND = 3 * PIECE
 """Rows of a triangle that are found at a time."""
 RIDGE, STEPS = 1e-9, 4
 """What is added to the diagonal of singular systems that are large, as a share of the points, and steps to undo it."""
-PIECES, LANES = 16, 4
-"""In how many pieces a product is dealt out, of widths that are multiples of this: of more pieces products are slow."""
+SOLUTION = "solution"
+"""The room of it."""
+SQUARES = 10
+"""Squares along the diagonal of a product that is dealt out: of more of them products are slow."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Moments:
             width = min(part.stop, self.D) - part.start
             found[k] = np.einsum("hd,hd->", WT[:, part.start : part.start + width], table[:, :width])
 
-        deal([found[k : k + 1] for k in range(len(tables))], work)
+        deal([1] * len(tables), work, lambda k: found[k : k + 1])
         return float(found.sum())
 
 
@@ -117,7 +118,7 @@ def solve_moments(
     try:
         U = cholesky(sums.upper, sums.active, UNUSED * points, by, unused)
         known = (sums.rows(unused)[1].T, WT[unused]) if len(unused) else None
-        new = by.own(solve_with(U, sums.columns, WT.shape, by, known))
+        new = by.own(SOLUTION, solve_with(U, sums.columns, WT.shape, by, known))
         new[unused] = WT[unused]
         return new, used
     except LinAlgError:
@@ -164,7 +165,7 @@ def cholesky(
     A is given by its ``diagonal`` (n,) and by what writes rows [first, last) of it, from the diagonal on, into a room.
     Rows and columns that it is to be ``without`` are taken for those of a diagonal matrix. So are those
     by which it is larger than A, as the kernels want it. A squared pivot that is not above ``least`` is an error. Some
-    rows at a time: all ranks factorise the square on the diagonal, and the rest is dealt.
+    rows at a time: all ranks factorise the square on the diagonal, to the same bits, and the rest is dealt.
     """
     from parallel_et.kernels import triangles  # linear models import it first: only their jobs load it
 
@@ -184,15 +185,10 @@ def cholesky(
         squares[0, top, :N] = U[top, :BAND]
 
     deal.here(N, begin)
-    mine = aligned((N, BAND))  # every rank finishes the squares by itself, and all write the same
     for number, first in enumerate(range(0, N, BAND)):
         last, before = min(first + BAND, N), max(0, first - BAND)
-        size = last - first
-        mine[before:first, :size] = U[before:first, first:last]
-        mine[first:last, :size] = squares[number % 2, :size, :size]
-        for column in range(0, size, PIECE):
-            triangles.subtract(U, mine, column, first, last, before, first)
-        U[first:last, first:last] = factor(mine[first:last, :size], least)
+        if not triangles.factor(U, squares[number % 2], before, first, last, least):
+            raise LinAlgError("the matrix is singular")
         if last < N:
             find_right(U, first, last, squares[(number + 1) % 2], deal)
     return U
@@ -206,29 +202,25 @@ def find_right(U: np.ndarray, first: int, last: int, square: np.ndarray, deal: D
     from parallel_et.kernels import triangles
 
     end = min(last + BAND, len(U))
-    right = range(last, len(U), PIECE)
-    out = [U[first:last, column : column + PIECE] for column in right]
-    out += [square[: end - last, column - last : column - last + PIECE] for column in range(last, end, PIECE)]
-    scratch = aligned((len(U), PIECE))
+    right, scratch = range(last, len(U), PIECE), aligned((len(U), PIECE))
+    sizes = [(last - first) * PIECE] * len(right) + [(end - last) * PIECE] * ((end - last) // PIECE)
+
+    def out(piece: int) -> np.ndarray:
+        column = right[piece % len(right)]
+        if piece < len(right):
+            return U[first:last, column : column + PIECE]
+        return square[: end - last, column - last : column - last + PIECE]
 
     def work(piece: int) -> None:
+        column = right[piece % len(right)]
         if piece < len(right):
-            triangles.forward(U, U, right[piece], first, last)
+            triangles.forward(U, U, column, first, last)
         else:
-            column = right[piece - len(right)]
             scratch[:end] = U[:end, column : column + PIECE]
             triangles.subtract(U, scratch, 0, last, end, 0, first)
-            out[piece][:] = scratch[last:end]
+            out(piece)[:] = scratch[last:end]
 
-    deal(out, work)
-
-
-def factor(A: np.ndarray, least: float) -> np.ndarray:
-    """The triangle U of a small positive definite A (n, n), as ``cholesky`` has it."""
-    L, info = dpotrf(A.T, lower=1)
-    if info or np.min(np.diag(L)) ** 2 <= least:
-        raise LinAlgError("the matrix is singular")
-    return L.T
+    deal(sizes, work, out)
 
 
 def solve_with(
@@ -247,7 +239,7 @@ def solve_with(
 
     (n, m), N = shape, len(U)
     parts = [slice(start, min(start + PIECE, m)) for start in range(0, m, PIECE)]
-    found, X = deal.room("solution", (n, m)), aligned((N, PIECE))
+    found, X = deal.room(SOLUTION, (n, m)), aligned((N, PIECE))
 
     def work(piece: int) -> None:
         part = parts[piece]
@@ -260,32 +252,26 @@ def solve_with(
         triangles.backward(U, X, 0)
         found[:, part] = X[:n, :width]
 
-    deal([found[:, part] for part in parts], work)
+    deal([n * (part.stop - part.start) for part in parts], work, lambda k: found[:, parts[k]])
     return found
 
 
-def pieces_of(size: int) -> list[slice]:
-    """``PIECES`` pieces of a size or less, all but the last of one width, a multiple of ``LANES``."""
-    width = LANES * -(-size // (PIECES * LANES))
-    return [slice(start, min(start + width, size)) for start in range(0, size, width)]
-
-
 def dealt_gram(WT: np.ndarray, deal: Deal) -> np.ndarray:
-    """W^T W (H, H) of fields as rows (H, width), in a room: rows below the diagonal, shared out in pieces."""
-    H, parts = len(WT), pieces_of(len(WT))
+    """W^T W (H, H) of fields as rows (H, width), in a room: squares on and below the diagonal are shared out."""
+    H = len(WT)
+    width = LANES * -(-H // (SQUARES * LANES))
+    parts = [slice(start, min(start + width, H)) for start in range(0, H, width)]
+    places = [(rows, columns) for number, rows in enumerate(parts) for columns in parts[: number + 1]]
     gram = deal.room("gram", (H, H))
-    out = [gram[rows, : rows.stop] for rows in parts]
 
     def multiply(k: int) -> None:
-        np.matmul(WT[parts[k]], WT[: parts[k].stop].T, out=out[k])
-
-    deal(out, multiply)
+        rows, columns = places[k]
+        np.matmul(WT[rows], WT[columns].T, out=gram[rows, columns])
 
     def mirror(first: int, last: int) -> None:
-        for rows in parts:
-            start, stop = max(first, rows.start), min(last, rows.stop)
-            if start < stop:
-                gram[start:stop, rows.stop :] = gram[rows.stop :, start:stop].T
+        for rows, columns in places[first:last]:
+            gram[columns, rows] = gram[rows, columns].T
 
-    deal.here(H, mirror)
+    deal([gram[place].size for place in places], multiply, lambda k: gram[places[k]])
+    deal.here(len(places), mirror)
     return gram
