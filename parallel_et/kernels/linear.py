@@ -35,7 +35,7 @@ def strips(D: int) -> list[slice]:
 
 
 @part
-def log_joints(first, width, products, bias, pairs, precision, candidates, inner, left, pair, q):
+def log_joints(first, width, products, bias, gram, pairs, precision, candidates, inner, left, pair, q):
     """Log joints of all states of the tree for the points first, ..., first + width - 1, which are the lanes of q.
 
     q (K V,) has that of the empty state already. left (depth H' V,) and pair ((H' + 1) H' V,) are scratch, the first
@@ -47,8 +47,12 @@ def log_joints(first, width, products, bias, pairs, precision, candidates, inner
         for j in range(C):
             h = candidates[n, j]
             left[j * V + lane] = products[n, j] * precision + bias[h]
-            for i in range(j):
-                pair[((i + 1) * C + j) * V + lane] = pairs[n, j * (j - 1) // 2 + i] * precision
+            if pairs.shape[1] > 0:
+                for i in range(j):
+                    pair[((i + 1) * C + j) * V + lane] = pairs[n, j * (j - 1) // 2 + i] * precision
+            else:
+                for i in range(j):
+                    pair[((i + 1) * C + j) * V + lane] = gram[h, candidates[n, i]] * precision
     peak = load(q, 0)
     for node in range(inner.shape[0]):
         g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
@@ -64,10 +68,10 @@ def log_joints(first, width, products, bias, pairs, precision, candidates, inner
 
 
 @kernel(
-    "void(float64[:,::1], float64[::1], float64[::1], float64[:,::1], float64, float64, int32[:,::1], int32[:,::1], "
-    "int64, float64[:,::1], float64[::1], float64[:,::1])"
+    "void(float64[:,::1], float64[::1], float64[::1], float64[:,::1], float64[:,::1], float64, float64, int32[:,::1], "
+    "int32[:,::1], int64, float64[:,::1], float64[::1], float64[:,::1])"
 )
-def posterior(products, base, bias, pairs, precision, beta, candidates, inner, K, singles, evidence, moments):
+def posterior(products, base, bias, gram, pairs, precision, beta, candidates, inner, K, singles, evidence, moments):
     """ET eq. 20 and the moments <s_i s_j> under it, for all states over each point's candidates; points are the lanes.
 
     log p(s, y) = base(y) + sum_{h in s} (b_h / sigma^2 + bias_h) - sum_{h < h' in s} G_hh' / sigma^2 with b = W^T y.
@@ -75,8 +79,8 @@ def posterior(products, base, bias, pairs, precision, beta, candidates, inner, K
     cause above has taken its G. The moments are the derivatives of the log of the sum by these terms: the way back.
 
     products (n, H') = b of the candidates, base (n,), bias (H,), precision = 1 / sigma^2, beta = 1 / T, candidates
-    (n, H'), pairs (n, H' (H' - 1) / 2): G of the candidates j and i < j at j (j - 1) / 2 + i, inner (M, 4) and K of
-    the tree.
+    (n, H'), inner (M, 4) and K of the tree. gram (H, H), of which the lower triangle is read, or pairs
+    (n, H' (H' - 1) / 2): G of the candidates j and i < j at j (j - 1) / 2 + i.
     singles (n, H) or (n, 0): b of all causes, becomes the weights of the states with one cause; 0 for candidates.
     evidence (n,) out: F_n = log sum p^beta. moments (H' (H' + 1) / 2, n) out: <s_i s_j> at j (j + 1) / 2 + i, i <= j.
     Costs one exp and about eight additions a state.
@@ -93,7 +97,7 @@ def posterior(products, base, bias, pairs, precision, beta, candidates, inner, K
         width = min(V, N - first)
         for lane in range(V):
             q[lane] = base[first + min(lane, width - 1)]
-        peak = log_joints(first, width, products, bias, pairs, precision, candidates, inner, left, pair, q)
+        peak = log_joints(first, width, products, bias, gram, pairs, precision, candidates, inner, left, pair, q)
         if H > 0:
             store(peaks, 0, peak)
             for lane in range(width):
@@ -150,10 +154,10 @@ def posterior(products, base, bias, pairs, precision, beta, candidates, inner, K
 
 
 @kernel(
-    "void(float64[:,::1], float64[::1], float64[:,::1], float64, int32[:,::1], int32[:,::1], int64, int32[::1], "
-    "float64[::1])"
+    "void(float64[:,::1], float64[::1], float64[:,::1], float64[:,::1], float64, int32[:,::1], int32[:,::1], int64, "
+    "int32[::1], float64[::1])"
 )
-def best_states(products, bias, pairs, precision, candidates, inner, K, best, gain):
+def best_states(products, bias, gram, pairs, precision, candidates, inner, K, best, gain):
     """The most probable state over each point's candidates, of equal ones the first; the arguments of ``posterior``.
 
     best (n,) out: its index in the table; gain (n,) out: its log joint above that of the empty state.
@@ -165,7 +169,9 @@ def best_states(products, bias, pairs, precision, candidates, inner, K, best, ga
     pair[:], q[:V] = 0.0, 0.0
     for first in range(0, N, V):
         width = min(V, N - first)
-        store(peaks, 0, log_joints(first, width, products, bias, pairs, precision, candidates, inner, left, pair, q))
+        store(
+            peaks, 0, log_joints(first, width, products, bias, gram, pairs, precision, candidates, inner, left, pair, q)
+        )
         for lane in range(width):
             k = 0
             while k < K - 1 and q[k * V + lane] != peaks[lane]:

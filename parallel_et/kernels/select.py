@@ -307,19 +307,6 @@ def pairs_of_fields(WT, candidates, out):
 
 
 @kernel("void(float64[:,::1], int32[:,::1], float64[:,::1])")
-def pick_pairs(gram, candidates, out):
-    """The same from W^T W (H, H)."""
-    N, C = candidates.shape
-    for n in range(N):
-        k = 0
-        for j in range(C):
-            row = gram[candidates[n, j]]
-            for i in range(j):
-                out[n, k] = row[candidates[n, i]]
-                k += 1
-
-
-@kernel("void(float64[:,::1], int32[:,::1], float64[:,::1])")
 def pick(table, candidates, out):
     """out[n, i] = table[n, h] of the candidates h = candidates[n, i]; all rows belong to points."""
     for n in range(candidates.shape[0]):

@@ -20,9 +20,10 @@ def solve_fields(WT, ys, ss, points, deal=None):
     moments = Moments.of(ys, ss)
     np.testing.assert_array_equal(moments.ys, ys)
     np.testing.assert_array_equal(moments.ss, ss)
-    for found, expected in zip(moments.rows(np.array([3, 0])), (ys, ss), strict=True):
-        np.testing.assert_array_equal(found, expected[[3, 0]])
-    assert moments.along(WT, alone) == pytest.approx(float((WT * ys).sum()))
+    np.testing.assert_array_equal(moments.rows(np.array([3, 0])), ss[[3, 0]])
+    nowhere = np.zeros(len(ss), bool)
+    expected = 2 * float((WT * ys).sum()) - float((WT * (ss @ WT)).sum())
+    assert moments.explained(WT, nowhere, alone) == pytest.approx(expected)
     return solve.solve_moments(WT, moments, points, deal)
 
 

@@ -61,15 +61,14 @@ class Ready:
         length = np.sqrt(self.squares)
         return np.where(length > 0, length, 1.0)
 
-    def pairs(self, candidates: np.ndarray) -> np.ndarray:
-        """G of the pairs of candidates (n, C) of each point, (n, C (C - 1) / 2)."""
+    def pairs(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """G (H, H), or of the pairs of candidates (n, C) of each point, (n, C (C - 1) / 2); the other is empty."""
         n, C = candidates.shape
+        if self.all_pairs is not None:
+            return self.all_pairs, np.empty((n, 0))
         found = np.empty((n, C * (C - 1) // 2))
-        if self.all_pairs is None:
-            select.pairs_of_fields(self.WT, candidates, found)
-        else:
-            select.pick_pairs(self.all_pairs, candidates, found)
-        return found
+        select.pairs_of_fields(self.WT, candidates, found)
+        return np.empty((0, 0)), found
 
 
 @dataclass(frozen=True)
@@ -123,18 +122,14 @@ class LinearMean(Model):
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         points, learn = float(sums["points"]), self.options.learn
         moments = Moments(sums["ys"], sums["ss"], self.H, self.D)
-        new, rest = dict(params), np.ones(self.H, bool)
+        new, solved = dict(params), np.zeros(self.H, bool)
         if "W" in learn:
             WT, solved = self.new_fields(params["W"].T, moments, points, knobs)
-            rest = ~solved
             new |= self.constrain({"W": WT.T})
         if "sigma" in learn:
-            WT = new["W"].T
-            error = float(sums["yy"]) - moments.along(WT, knobs.deal if self.dealt else alone)
-            if rest.any():  # elsewhere ss W^T = ys
-                ys, ss = (moments.ys, moments.ss) if rest.all() else moments.rows(np.flatnonzero(rest))
-                error += np.vdot(WT[rest], ss @ WT - ys)
-            new["sigma"] = self.noise.learn(params, float(error), points, summary)
+            explained = moments.explained(new["W"].T, solved, knobs.deal if self.dealt else alone)
+            error = float(sums["yy"]) - explained
+            new["sigma"] = self.noise.learn(params, error, points, summary)
         if "pi" in learn:
             new["pi"] = self.prior.learn(params, moments.active, points, knobs)
         return new
@@ -157,8 +152,14 @@ class LinearModel(LinearMean):
         WT, (precision, empty) = self.rows(params, knobs), self.scales(params)
         few = self.dealt and 0 < COSTS * knobs.pairs < self.H * (self.H - 1) // 2
         gram = None if few else self.gram(WT, knobs)
-        squares = block_norms(WT) if gram is None else np.diag(gram)
+        squares = np.diag(gram) if gram is not None else self.squares(WT, knobs)
         return Ready(WT, gram, squares, precision, self.prior.odds(params) - 0.5 * precision * squares, empty)
+
+    def squares(self, WT: np.ndarray, knobs: Knobs) -> np.ndarray:
+        """The diagonal of W^T W, (H,), of a model whose M-step is dealt out."""
+        found = knobs.deal.room("squares of fields", (self.H,))
+        knobs.deal.here(self.H, lambda first, last: select.square_norms(WT[first:last], found[first:last]))
+        return found
 
     def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         s = binary(states, self.H).astype(np.float64)
@@ -196,7 +197,7 @@ class LinearModel(LinearMean):
             products,
             seen.base,
             ready.bias,
-            ready.pairs(candidates),
+            *ready.pairs(candidates),
             ready.precision,
             beta,
             candidates,
@@ -278,7 +279,7 @@ class LinearModel(LinearMean):
         linear.best_states(
             np.ascontiguousarray(products[:, :-1]),
             ready.bias,
-            ready.pairs(candidates),
+            *ready.pairs(candidates),
             ready.precision,
             candidates,
             table.inner,

@@ -68,11 +68,12 @@ class Moments:
                 inside = table[:, start - strip.start : stop - strip.start]
                 out[:, start - part.start : stop - part.start] = inside
 
-    def rows(self, some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Those of <s> y^T and of <s s^T> of some causes, (k, D) and (k, H)."""
+    def rows(self, some: np.ndarray) -> np.ndarray:
+        """Those of <s s^T> of some causes, (k, H)."""
+        if len(some) == self.H:
+            return self.ss
         row, column = np.maximum(some[:, None], np.arange(self.H)), np.minimum(some[:, None], np.arange(self.H))
-        ys = np.hstack([table[some] for _, table in self._tables()])
-        return ys[:, : self.D], self.triangle[row * (row + 1) // 2 + column]
+        return self.triangle[row * (row + 1) // 2 + column]
 
     def _tables(self) -> list[tuple[slice, np.ndarray]]:
         """Strips of the dimensions, which may be more than D, each with its table (H, width)."""
@@ -83,15 +84,20 @@ class Moments:
         """Write the rows [first, last) of <s s^T>, from its diagonal on, into a larger matrix."""
         linear.upper_rows(self.triangle, room, first, last)
 
-    def along(self, WT: np.ndarray, deal: Deal) -> float:
-        """The sum of the products of all elements of <s> y^T with those of fields (H, D or wider), a number."""
-        tables = self._tables()
-        found = deal.room("along", (len(tables),))
+    def explained(self, WT: np.ndarray, solved: np.ndarray, deal: Deal) -> float:
+        """By how much fields (H, D) lower the sum of |y|^2 to that of <|y - W s|^2>: 2 W^T ys - W^T ss W, summed up.
+
+        Where ss WT = ys is ``solved``, (H,) bool, that is W^T ys alone.
+        """
+        tables, rest = self._tables(), np.flatnonzero(~solved)
+        found, ss = deal.room("explained", (len(tables),)), self.rows(rest)
 
         def work(k: int) -> None:
             part, table = tables[k]
-            width = min(part.stop, self.D) - part.start
-            found[k] = np.einsum("hd,hd->", WT[:, part.start : part.start + width], table[:, :width])
+            W, ys = WT[:, part.start : min(part.stop, self.D)], table[:, : self.D - part.start]
+            found[k] = np.einsum("hd,hd->", W, ys)
+            if len(rest):
+                found[k] -= np.einsum("hd,hd->", W[rest], ss @ W - ys[rest])
 
         deal([1] * len(tables), work, lambda k: found[k : k + 1])
         return float(found.sum())
@@ -117,7 +123,7 @@ def solve_moments(
         return WT, used
     try:
         U = cholesky(sums.upper, sums.active, UNUSED * points, by, unused)
-        known = (sums.rows(unused)[1].T, WT[unused]) if len(unused) else None
+        known = (sums.rows(unused).T, WT[unused]) if len(unused) else None
         new = by.own(SOLUTION, solve_with(U, sums.columns, WT.shape, by, known))
         new[unused] = WT[unused]
         return new, used
