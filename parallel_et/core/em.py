@@ -39,7 +39,7 @@ def iterate(problem: Problem, ranks: Ranks, params: Params, knobs: Knobs) -> tup
     """One EM iteration, of the next batch: preselection and E-step, data classification, M-step, parameter noise."""
     N, passes, clock = problem.plan.batches.size(knobs.iteration), list(problem.passes(knobs)), Clock("prepare")
     count, cutting = min(N, max(0, knobs.points)), knobs.points < N
-    together = any(learner.dealt for learner in problem.learners.values())
+    together = ranks.size > 1 and any(learner.dealt for learner in problem.learners.values())
     dealing = Dealing(ranks.node if together else alone, clock)
     shared = knobs._replace(deal=dealing, pairs=N * problem.scheme.pairs)
     again, alike = cutting or len(passes) > 1, problem.scheme.alike(problem.model)

@@ -68,7 +68,7 @@ class Problem:
                 if knobs is None or learner.takes(stage, knobs):
                     yield [(learner, stage)]
 
-    def sums(self, learner: Learner, stage: str, params: Params, deal: Deal) -> list[ExactSum]:
+    def sums(self, learner: Learner, stage: str, params: Params, deal: Deal = alone) -> list[ExactSum]:
         """Where each thread of the team adds up the statistics of a stage, empty; always the same memory.
 
         The first one does so in a room, if all ranks do the M-step.
@@ -134,7 +134,13 @@ class Problem:
                 expected = f"the shape {params[name].shape}" if name in params else f"some of {', '.join(params)}"
                 found = np.shape(value) if name in params else name
                 raise UserError(f"{type(learner).__name__}.maximise: {name}: expected {expected}, found {found}")
+        new = {name: value.copy() if in_any(value, sums) else value for name, value in new.items()}
         fixed = set(self.model.params) - set(self.model.options.learn)
         if knobs.held:
             fixed |= {name for name, param in self.model.params.items() if len(param.axes) > 1}
         return {**params, **{name: value for name, value in new.items() if name not in fixed}}
+
+
+def in_any(value: np.ndarray, sums: Totals) -> bool:
+    """Whether a value is, or is part of, one of the sums, which the next iteration writes over."""
+    return any(np.may_share_memory(value, one) for one in sums.values())

@@ -10,7 +10,7 @@ from parallel_et.parallel.deal import Deal, alone
 Params = Mapping[str, np.ndarray]
 """The parameters of a model and its scheme by name: float64 arrays, fields contiguous (in Fortran's order)."""
 Totals = Mapping[str, np.ndarray]
-"""The sums over all points in M by name."""
+"""The sums over all points in M by name; not to be changed, ranks may share them."""
 Kept = dict[str, np.ndarray]
 """What a scheme keeps of each point from iteration to iteration: arrays (points, ...) by name."""
 

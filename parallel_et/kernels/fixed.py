@@ -10,7 +10,7 @@ from parallel_et.kernels import kernel, part
 LOW_BITS = 40
 LOW = 2.0**LOW_BITS
 """Units of the low word in one of the high word."""
-FULL = 1 << 61
+ONE, FULL = 1 << LOW_BITS, 1 << 61
 
 
 @part
@@ -55,15 +55,18 @@ def settle(high, low):
 
 @kernel("void(int64[:,:,::1], int64, int64[:,::1])")
 def add_up(words, first, total):
-    """The sums over ranks of words (ranks, 2, m), of as many columns from ``first`` on as ``total`` (2, n) out has."""
+    """The sums over ranks of words (ranks, 2, m), of as many columns from ``first`` on as ``total`` (2, n) out has.
+
+    Low words are brought into [0, LOW) before, so that those of many ranks can be added.
+    """
     n = total.shape[1]
-    for row in range(2):
-        sums = total[row]
-        sums[:] = words[0, row, first : first + n]
-        for r in range(1, words.shape[0]):
-            more = words[r, row, first : first + n]
-            for i in range(n):
-                sums[i] += more[i]
+    high, low = total[0], total[1]
+    total[:] = 0
+    for r in range(words.shape[0]):
+        more_high, more_low = words[r, 0, first : first + n], words[r, 1, first : first + n]
+        for i in range(n):
+            high[i] += more_high[i] + (more_low[i] >> LOW_BITS)
+            low[i] += more_low[i] & (ONE - 1)
 
 
 @kernel("void(float64, int64[::1], int64[::1], float64[::1])")

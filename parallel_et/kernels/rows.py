@@ -42,6 +42,13 @@ def aligned(shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
     return room[skip : skip + size].view(dtype).reshape(shape)
 
 
+def writable(values: np.ndarray) -> np.ndarray:
+    """A view of an array that may be read-only, for kernels, which take no such array even if they only read it."""
+    view = values.view()
+    view.flags.writeable = True
+    return view
+
+
 def new_table(count: int, dims: int, dtype: Any) -> np.ndarray:
     """An uninitialised table for points that stay as they are: with zeros behind each row, where that costs little.
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from parallel_et.core.contract import Block, Knobs, Params
 from parallel_et.core.states import best
-from parallel_et.core.terms import alone
 from parallel_et.kernels import select
 from parallel_et.kernels.rows import aligned
 from parallel_et.models.parts.linear import LinearModel, Ready, Seen
@@ -25,14 +24,16 @@ class LinCA(LinearModel):
     alike = True
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        ready, deal = super().prepare(params, knobs), knobs.deal if self.dealt else alone
+        ready, deal = super().prepare(params, knobs), knobs.deal
+        if not self.dealt:
+            return ready
         units, squares = deal.room("units", ready.WT.shape, np.float32), np.empty(self.H)
 
         def shorten(first: int, last: int) -> None:
             select.unit_rows(ready.WT[first:last], squares[first:last], units[first:last])
 
         deal.here(self.H, shorten)
-        return replace(ready, units=units)
+        return replace(ready, in_single=units)
 
     def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
         if singles:
@@ -43,7 +44,7 @@ class LinCA(LinearModel):
         return self.seen(ready, Y, norms, units=units)
 
     def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        if seen.units is None or ready.units is None:
+        if seen.units is None:
             return best(seen.product / ready.lengths, count)
         # between vectors of length 1 a product in single precision is wrong by (D + 4) roundings at most
         slack = 2.02 * (self.width + 4) * SINGLE

@@ -11,8 +11,9 @@ from parallel_et.core.states import best
 from parallel_et.kernels import counts
 from parallel_et.models.parts.fields import W, overshoot, rows_of, sums_by_atom
 from parallel_et.models.parts.linear import LinearModel, Ready, Seen
+from parallel_et.models.parts.moments import Moments
 from parallel_et.models.parts.noises import NoiseOptions, Poisson, without_sigma
-from parallel_et.models.parts.solve import Moments, solve_moments
+from parallel_et.models.parts.solve import solve_sums
 from parallel_et.models.parts.starts import FROM_MOMENTS
 
 
@@ -55,7 +56,7 @@ class NMF(LinearModel):
         nowhere = np.zeros(self.H, bool)  # the fields are clamped
         if self.options.mstep == "multiplicative":
             return self._multiplied(WT, sums.ys, sums.ss, points), nowhere
-        new = solve_moments(WT, sums, points, knobs.deal if self.dealt else None)[0]
+        new = solve_sums(WT, sums, points, knobs.deal if self.dealt else None)[0]
         if knobs.undisturbed:
             # what is clamped may be worse than what was there; multiplicative steps never are
             new, ys, ss = np.maximum(new, 0.0), sums.ys, sums.ss

@@ -13,8 +13,8 @@ from mmap import mmap
 from typing import Any, cast
 
 import numpy as np
-from mpi4py import MPI
 
+from parallel_et.parallel.mpi import MPI
 from parallel_et.parallel.shard import even, owners
 
 AT_ONCE = 1 << 14
@@ -29,7 +29,7 @@ def neighbours(comm: MPI.Intracomm) -> MPI.Intracomm:
 
 
 class Node:
-    """A ``core.terms.Deal`` of the ranks of a communicator, all of which make it and call it together.
+    """The ``Deal`` of the ranks of a communicator, all of which make it and call it together.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Node:
     nodes, slots : how many nodes there are, and ranks on each of them that exchange what other nodes need
     """
 
-    _KEY = MPI.Comm.Create_keyval()
+    _KEY = MPI.Comm.Create_keyval(delete_fn=lambda comm, key, node: node.free())
 
     @classmethod
     def of(cls, comm: MPI.Intracomm) -> "Node":
@@ -52,6 +52,7 @@ class Node:
         self._comm = neighbours(comm)
         reasons = [reason for reason in comm.allgather(self._cannot_share()) if reason]
         if reasons:  # all are on a node of their own
+            self._comm.Free()
             self._comm = cast(MPI.Intracomm, comm.Split(comm.rank))
             if comm.rank == 0:
                 text = "the ranks of a node cannot share memory, and have copies of their own"
@@ -69,43 +70,47 @@ class Node:
         """Why not, if so: each rank of the node must see what its first has written."""
         if self._comm.size == 1:
             return ""
-        word, reason = self._comm.bcast(os.urandom(16)), ""
+        word = self._comm.bcast(os.urandom(16))
         try:
             there = self._map(SMALL)
-            if self._comm.rank == 0:
-                there[:16] = word
-            self._comm.Barrier()
-            reason = "" if there[:16] == word else "they see different memory"
         except OSError as error:
-            reason = str(error)
-            self._comm.Barrier()
-        return next((one for one in self._comm.allgather(reason) if one), "")
+            return str(error)
+        if self._comm.rank == 0:
+            there[:16] = word
+        self._comm.Barrier()
+        return "" if there[:16] == word else "they see different memory"
 
     def _map(self, size: int) -> mmap:
         """Memory of all ranks of the node, zeros; it is gone with the last of them, however that ends.
 
-        An OSError is raised where it happens; the others have what they asked for.
+        If one of them cannot have it, all have an OSError.
         """
-        mine, error = -1, None
+        mine, error = -1, ""
         try:
             if self._comm.rank == 0:
                 mine = os.memfd_create("parallel_et")
                 os.ftruncate(mine, size)
         except (OSError, AttributeError) as reason:  # not every system has it
-            error = OSError(str(reason))
+            error = str(reason)
         process, number = self._comm.bcast((os.getpid(), mine))
         try:
             if self._comm.rank > 0:
                 mine = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR)
             found = mmap(mine, size)
         except (OSError, ValueError) as reason:
-            error = error or OSError(str(reason))
-        self._comm.Barrier()
+            error = error or str(reason)
+        errors = [one for one in self._comm.allgather(error) if one]
         if mine >= 0:
             os.close(mine)
-        if error is not None:
-            raise error
+        if errors:
+            raise OSError(errors[0])
         return found
+
+    def free(self) -> None:
+        """Give back what MPI has for it, when the communicator is given back; all ranks do so together."""
+        for comm in (self._comm, self._across):
+            if comm:
+                comm.Free()
 
     def meet(self) -> None:
         """Wait for all ranks of the node: what each has written before is seen by the others then."""
@@ -116,8 +121,11 @@ class Node:
         from parallel_et.kernels.rows import aligned  # takes its time to load
 
         size = prod(shape) * np.dtype(dtype).itemsize
-        if len(self._rooms.get(name, b"")) < size:
-            self._rooms[name] = self._map(size) if self.size > 1 else aligned((size,), np.uint8)
+        if name not in self._rooms or len(self._rooms[name]) < size:
+            try:
+                self._rooms[name] = self._map(size) if self.size > 1 else aligned((size,), np.uint8)
+            except OSError as error:  # those of other nodes may have it, and would wait for these
+                raise MemoryError(f"expected {size} bytes that the ranks of a node share, found {error}") from error
         return np.frombuffer(self._rooms[name], dtype, prod(shape)).reshape(shape)
 
     def own(self, name: str, values: np.ndarray) -> np.ndarray:

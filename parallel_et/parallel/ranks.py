@@ -16,15 +16,8 @@ from parallel_et.control.listening import NOT_BEGUN, STOPPED, heard
 from parallel_et.control.process import keep_freed_memory, tell
 from parallel_et.errors import PLACE, UserError, check_name
 from parallel_et.parallel.begin import LIMIT, PLACES, SIZES, start_limit, told
+from parallel_et.parallel.mpi import MPI
 from parallel_et.parallel.node import Node
-
-try:
-    from mpi4py import MPI
-except (ImportError, RuntimeError):
-    raise ImportError(
-        "parallel_et: expected an MPI library, found none; load the MPI module of your site, or pip install mpich"
-    ) from None
-
 
 EVERYBODY = "all {} ranks have this error"
 FEW = 4096

@@ -16,9 +16,6 @@ from parallel_et.kernels import fixed
 from parallel_et.parallel.deal import Deal, alone
 from parallel_et.parallel.ranks import Ranks
 
-UNSETTLED = 1 << 20
-"""Points whose low words, each below 2^40, can be added up without carrying between."""
-
 
 def scale_for(bound: float) -> float:
     """Power of two that maps sums of magnitude up to ``bound`` into 62 bits."""
@@ -47,7 +44,7 @@ class ExactSum:
 
         They come in blocks of ``block`` points, of which the last may be shorter.
         """
-        self.bounds, self._at_once, self._points = dict(bounds), min(points, block), points
+        self.bounds, self._at_once = dict(bounds), min(points, block)
         self.scales = {name: scale_for(bounds[name] * points) for name in self.shapes}
         self._words[:] = 0
         for largest in self._largest.values():
@@ -104,12 +101,13 @@ class ExactSum:
         return self._numbers()
 
     def in_room(self, deal: Deal) -> dict[str, np.ndarray]:
-        """The sums over all ranks in a room, for those that add them up in one. ``check`` them before."""
-        if self._points > UNSETTLED:
-            fixed.settle(*self._words)
+        """The sums over all ranks in a room, read-only, for those that add them up in one. ``check`` them before."""
         values = deal.room("sums", self._words.shape[1:])
         deal.sum(self._of_node, lambda words, first: self._write(words, first, values), values)
-        return self._named(values)
+        sums = self._named(values)
+        for one in sums.values():
+            one.flags.writeable = False
+        return sums
 
     def _numbers(self) -> dict[str, np.ndarray]:
         values = np.empty(self._words.shape[1])

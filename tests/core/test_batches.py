@@ -83,7 +83,7 @@ def mixed(old, new, step):
 def test_the_m_step_has_the_average_of_what_explicit_states_give(points, batch):
     D, H, step = 5, 4, {"power": 0.7, "delay": 2.0}
     params = random_params("linca", D, H, 1)
-    Y = random_data("linca", points, params, 2)
+    Y = random_data("linca", points, params, 9)
     table = job_table({"name": "linca", "causes": H}, ET, {"iterations": 9, "batch": batch, "step": step})
     problem, _ = problem_of(table, Y)
     assert problem.plan.batches.count > 3
@@ -91,6 +91,8 @@ def test_the_m_step_has_the_average_of_what_explicit_states_give(points, batch):
     for t, (old, chosen, knobs, new, info) in enumerate(batches_of(problem, params, 9)):
         W, sigma, pi = old["W"], float(old["sigma"]), float(old["pi"])
         sums, F = {"ys": 0.0, "ss": 0.0, "yy": 0.0}, 0.0
+        scores = np.sort(Y[chosen] @ W / np.linalg.norm(W, axis=0))
+        assert (scores[:, 1] - scores[:, 0]).min() > 1e-6  # else rounding would say which three are candidates
         for y in Y[chosen]:
             states = np.array(considered("linca", W, y, **{"count": 3, "gamma": 2, "singletons": False}))
             q, evidence = posterior("linca", W, sigma, pi, y, states, 1.0)

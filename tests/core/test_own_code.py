@@ -1,6 +1,7 @@
 """Models and schemes of one's own: from a file, from a package, from a script; and whose code is executed."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,12 +9,14 @@ import h5py
 import numpy as np
 import pytest
 from launch import call, learned, train
+from mpi4py import MPI
 from problems import job_table
 
 from parallel_et import fit, load
 from parallel_et.errors import UserError
 from parallel_et.models import MODELS, PI, Model, Param, Sum
 from parallel_et.models.linca import LinCA
+from parallel_et.models.parts import linear
 from parallel_et.runs.job import check_job
 from parallel_et.schemes import SCHEMES
 from parallel_et.schemes.et import ETOptions, ExpectationTruncation
@@ -208,6 +211,41 @@ def test_what_is_derived_with_methods_of_its_own_gets_block_by_block():
     assert ExpectationTruncation(options, model.latents).alike(model)
     assert not Mixed.alike
     assert not Other(options, model.latents).alike(model)
+
+
+def test_a_large_model_that_is_derived_may_prepare_otherwise_but_not_change_its_sums(monkeypatch):
+    monkeypatch.setattr(linear, "LARGE", 0)
+
+    class Plain(LinCA):
+        prepare = linear.LinearModel.prepare
+
+    class Greedy(LinCA):
+        def maximise(self, stage, params, sums, knobs, summary):
+            sums["ss"][:] *= 1.1
+            return super().maximise(stage, params, sums, knobs, summary)
+
+    MODELS.register("plain", Plain)
+    MODELS.register("greedy", Greedy)
+    table, same, greedy = (
+        {**job_table({"name": name, "causes": 4}, {"candidates": 3, "gamma": 2}), "data": BARS}
+        for name in ("linca", "plain", "greedy")
+    )
+    np.testing.assert_allclose(fit(same).W, fit(table).W, rtol=1e-12)
+    with pytest.raises(ValueError, match="read-only"):
+        fit(greedy)
+
+
+def test_fits_in_threads_of_one_process_do_not_disturb_each_other(monkeypatch):
+    monkeypatch.setattr(linear, "LARGE", 0)
+    table = {
+        **job_table({"name": "linca", "causes": 8}, {"candidates": 4, "gamma": 2}, {"iterations": 20}),
+        "data": BARS,
+    }
+    jobs = [{**table, "run": {"seed": seed}} for seed in (1, 2, 3, 4)]
+    expected = [fit(job, comm=MPI.COMM_SELF).W for job in jobs]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda job: fit(job, comm=MPI.COMM_SELF).W, jobs))
+    assert [W.tobytes() for W in found] == [W.tobytes() for W in expected]
 
 
 def test_a_pair_of_model_and_scheme_that_cannot_be_gets_one_line_that_says_which_can():

@@ -3,28 +3,30 @@ import pytest
 from scipy.linalg import LinAlgError
 
 from parallel_et.core.terms import alone
+from parallel_et.kernels import linear
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.parts import solve
-from parallel_et.models.parts.solve import Moments, columns_of, dealt_gram, solve_with
+from parallel_et.models.parts.moments import Moments
+from parallel_et.models.parts.solve import Tables, dealt_gram, solve_with
 from parallel_et.parallel.deal import Alone
 
 
 def cholesky(A, least, deal=alone):
-    def upper(room, first, last):
-        room[first:last, : len(A)] = A[first:last]
-
-    return solve.cholesky(upper, np.diag(A), least, deal)
+    return solve.cholesky(Tables(A, A).upper, np.diag(A), least, deal)
 
 
 def solve_fields(WT, ys, ss, points, deal=None):
-    moments = Moments.of(ys, ss)
+    """By tables, and by strips and a triangle."""
+    strips = np.concatenate([ys[:, part].reshape(-1) for part in linear.strips(ys.shape[1])])
+    moments = Moments(strips, ss[np.tril_indices(len(ss))], *ys.shape)
     np.testing.assert_array_equal(moments.ys, ys)
     np.testing.assert_array_equal(moments.ss, ss)
     np.testing.assert_array_equal(moments.rows(np.array([3, 0])), ss[[3, 0]])
-    nowhere = np.zeros(len(ss), bool)
     expected = 2 * float((WT * ys).sum()) - float((WT * (ss @ WT)).sum())
-    assert moments.explained(WT, nowhere, alone) == pytest.approx(expected)
-    return solve.solve_moments(WT, moments, points, deal)
+    assert moments.explained(WT, np.zeros(len(ss), bool), alone) == pytest.approx(expected)
+    found, same = (solve.solve_sums(WT, sums, points, deal) for sums in (moments, Tables(ys, ss)))
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(found, same, strict=True))
+    return found
 
 
 class Backwards(Alone):
@@ -51,7 +53,7 @@ def test_solution_of_a_positive_definite_system(n, m):
     A = A @ A.T + np.eye(n)
     B = rng.normal(size=(n, m))
     before = A.copy(), B.copy()
-    found = solve_with(cholesky(A, 0.0), columns_of(B), B.shape)
+    found = solve_with(cholesky(A, 0.0), Tables(B, A).columns, np.empty(B.shape))
     np.testing.assert_allclose(found, np.linalg.solve(A, B), rtol=1e-9, atol=1e-11)
     assert (before[0] == A).all()
     assert (before[1] == B).all()
@@ -64,10 +66,10 @@ def test_a_system_that_is_dealt_out_in_pieces_has_the_same_solution_whoever_does
     A, B = A @ A.T + np.eye(n), rng.normal(size=(n, m))
     U = cholesky(A, 0.0)
     np.testing.assert_allclose(np.triu(U)[:n, :n].T, np.linalg.cholesky(A), rtol=1e-10, atol=1e-11)
-    found = solve_with(U, columns_of(B), B.shape)
+    found = solve_with(U, Tables(B, A).columns, np.empty(B.shape))
     np.testing.assert_allclose(found, np.linalg.solve(A, B), rtol=1e-9, atol=1e-11)
     backwards = Backwards()
-    again = solve_with(cholesky(A, 0.0, backwards), columns_of(B), B.shape, backwards)
+    again = solve_with(cholesky(A, 0.0, backwards), Tables(B, A).columns, np.empty(B.shape), backwards)
     assert again.tobytes() == found.tobytes()
     W = pad_rows(rng.normal(size=(n, m)))
     gram = dealt_gram(W, alone)

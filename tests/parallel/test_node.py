@@ -79,6 +79,39 @@ def test_words_are_summed_over_all_ranks(deal, count):
 
 
 @pytest.mark.mpi
+def test_low_words_that_are_nearly_full_do_not_overflow(deal):
+    words, values = deal.room("words", (deal.size, 2, 3), np.int64), deal.room("values", (3,))
+    words[deal.rank] = np.array([[5, 5, 5], [fixed.FULL, -fixed.FULL, 1 - fixed.FULL]])
+    total, exact = np.empty((2, 3), np.int64), 5 + words[deal.rank, 1] / fixed.LOW
+    deal.sum(words, lambda total, first: fixed.value(1.0, *total, values[first : first + total.shape[1]]), values)
+    np.testing.assert_allclose(values, MPI.COMM_WORLD.size * exact, rtol=1e-15)
+    fixed.add_up(np.tile(words[[deal.rank]], (9, 1, 1)), 0, total)  # more ranks than are here
+    fixed.value(1.0, *total, mine := np.empty(3))
+    np.testing.assert_allclose(mine, 9 * exact, rtol=1e-15)
+
+
+@pytest.mark.mpi
+def test_memory_that_one_rank_cannot_have_is_an_error_on_all_of_its_node(monkeypatch):
+    deal, last = Node(MPI.COMM_WORLD), MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1
+
+    def refuse(*args):
+        raise OSError(12, "no more")
+
+    monkeypatch.setattr(node, "mmap", refuse if last else node.mmap)
+    if deal.size > 1:
+        with pytest.raises(MemoryError, match=r"^expected 8000 bytes that the ranks of a node share, found .*no more"):
+            deal.room("table", (1000,))
+
+
+@pytest.mark.mpi
+def test_what_mpi_has_for_it_goes_with_its_communicator():
+    comm = MPI.COMM_WORLD.Dup()
+    found = Node.of(comm)
+    comm.Free()
+    assert found._comm == MPI.COMM_NULL
+
+
+@pytest.mark.mpi
 def test_a_room_grows_and_what_it_was_before_stays(deal):
     small = deal.room("table", (3,))
     deal.here(3, lambda first, last: small.__setitem__(slice(first, last), 1.0))

@@ -17,11 +17,12 @@ from parallel_et.kernels import (
     select,
     triangles,  # noqa: F401  what solves for fields uses it
 )
-from parallel_et.kernels.rows import LANES
+from parallel_et.kernels.rows import LANES, writable
 from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of
+from parallel_et.models.parts.moments import Moments
 from parallel_et.models.parts.noises import SIGMA, Gauss
 from parallel_et.models.parts.priors import PI, Bernoulli
-from parallel_et.models.parts.solve import Moments, dealt_gram, solve_moments
+from parallel_et.models.parts.solve import dealt_gram, solve_sums
 from parallel_et.models.parts.starts import sure_start
 
 Linear = TabledMoments | SampledMoments | Listed
@@ -38,8 +39,7 @@ WIDE = 100
 class Ready:
     """Of one iteration: W^T (H, width), the diagonal of G = W^T W, 1 / sigma^2, and the constants of the log joint.
 
-    ``all_pairs`` is G where it was computed; ``units`` are the fields at length 1 in single precision (H, width), where
-    they are needed.
+    ``all_pairs`` is G where it was computed; ``in_single`` are the ``units`` where ranks share them.
     """
 
     WT: np.ndarray
@@ -48,7 +48,7 @@ class Ready:
     precision: float
     bias: np.ndarray
     empty: float
-    units: np.ndarray | None = None
+    in_single: np.ndarray | None = None
 
     @cached_property
     def gram(self) -> np.ndarray:
@@ -60,6 +60,13 @@ class Ready:
         """Of the fields; 1 for those that are zero, (H,)."""
         length = np.sqrt(self.squares)
         return np.where(length > 0, length, 1.0)
+
+    @cached_property
+    def units(self) -> np.ndarray:
+        """The fields at length 1 in single precision, (H, width)."""
+        if self.in_single is not None:
+            return self.in_single
+        return (self.WT / self.lengths[:, None]).astype(np.float32)
 
     def pairs(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """G (H, H), or of the pairs of candidates (n, C) of each point, (n, C (C - 1) / 2); the other is empty."""
@@ -121,7 +128,7 @@ class LinearMean(Model):
 
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         points, learn = float(sums["points"]), self.options.learn
-        moments = Moments(sums["ys"], sums["ss"], self.H, self.D)
+        moments = Moments(writable(sums["ys"]), writable(sums["ss"]), self.H, self.D)
         new, solved = dict(params), np.zeros(self.H, bool)
         if "W" in learn:
             WT, solved = self.new_fields(params["W"].T, moments, points, knobs)
@@ -136,7 +143,7 @@ class LinearMean(Model):
 
     def new_fields(self, WT: np.ndarray, sums: Moments, points: float, knobs: Knobs) -> tuple[np.ndarray, np.ndarray]:
         """(sum <s s^T>)^-1 (sum <s> y^T), ET eq. 26, and for which causes ss W^T = ys holds then, (H,) bool."""
-        return solve_moments(WT, sums, points, knobs.deal if self.dealt else None)
+        return solve_sums(WT, sums, points, knobs.deal if self.dealt else None)
 
 
 class LinearModel(LinearMean):

@@ -1,15 +1,13 @@
 """The linear system of the M-step, as matrix products."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import LinAlgError, eigh
 
 from parallel_et.core.contract import UNUSED
 from parallel_et.core.terms import Deal, alone
-from parallel_et.kernels import linear
 from parallel_et.kernels.rows import LANES, PIECE, aligned
 
 BAND = 3 * PIECE
@@ -22,95 +20,57 @@ SQUARES = 10
 """Squares along the diagonal of a product that is dealt out: of more of them products are slow."""
 
 
-@dataclass(frozen=True)
-class Moments:
-    """The sums of a linear M-step: those of <s> y^T (H, D) in strips, and of <s s^T> (H, H) as its lower triangle.
+class Sums(Protocol):
+    """The sums of a linear M-step: ys, of <s> y^T, and ss, of <s s^T>, as tables or otherwise."""
 
-    They may be in a room, and are not to be changed.
-    """
-
-    strips: np.ndarray
-    triangle: np.ndarray
-    H: int
-    D: int
-
-    @classmethod
-    def of(cls, ys: np.ndarray, ss: np.ndarray) -> "Moments":
-        """Those of tables (H, D) and (H, H)."""
-        strips = [ys[:, part].reshape(-1) for part in linear.strips(ys.shape[1])]
-        return cls(np.concatenate(strips), ss[np.tril_indices(len(ss))], *ys.shape)
-
-    @cached_property
+    @property
     def active(self) -> np.ndarray:
-        """The diagonal of <s s^T>, (H,)."""
-        h = np.arange(self.H)
-        return self.triangle[h * (h + 1) // 2 + h]
+        """The diagonal of ss, (H,)."""
 
-    @cached_property
+    @property
     def ys(self) -> np.ndarray:
-        """The sums of <s> y^T, (H, D)."""
-        table = np.empty((self.H, self.D))
-        self.columns(slice(0, self.D), table)
-        return table
+        """As a table (H, D)."""
 
-    @cached_property
+    @property
     def ss(self) -> np.ndarray:
-        """The sums of <s s^T>, (H, H)."""
-        table = np.empty((self.H, self.H))
-        linear.unpack(self.triangle, table)
-        return table
+        """As a table (H, H)."""
 
     def columns(self, part: slice, out: np.ndarray) -> None:
-        """Write those of <s> y^T for some dimensions, (H, n)."""
-        for strip, table in self._tables():
-            start, stop = max(part.start, strip.start), min(part.stop, strip.stop)
-            if start < stop:
-                inside = table[:, start - strip.start : stop - strip.start]
-                out[:, start - part.start : stop - part.start] = inside
+        """Write some columns of ys, (H, n)."""
 
     def rows(self, some: np.ndarray) -> np.ndarray:
-        """Those of <s s^T> of some causes, (k, H)."""
-        if len(some) == self.H:
-            return self.ss
-        row, column = np.maximum(some[:, None], np.arange(self.H)), np.minimum(some[:, None], np.arange(self.H))
-        return self.triangle[row * (row + 1) // 2 + column]
-
-    def _tables(self) -> list[tuple[slice, np.ndarray]]:
-        """Strips of the dimensions, which may be more than D, each with its table (H, width)."""
-        parts = linear.strips(self.strips.size // self.H)
-        return [(part, self.strips[part.start * self.H : part.stop * self.H].reshape(self.H, -1)) for part in parts]
+        """Some rows of ss, (k, H)."""
 
     def upper(self, room: np.ndarray, first: int, last: int) -> None:
-        """Write the rows [first, last) of <s s^T>, from its diagonal on, into a larger matrix."""
-        linear.upper_rows(self.triangle, room, first, last)
+        """Write the rows [first, last) of ss, from its diagonal on, into a larger matrix."""
 
-    def explained(self, WT: np.ndarray, solved: np.ndarray, deal: Deal) -> float:
-        """By how much fields (H, D) lower the sum of |y|^2 to that of <|y - W s|^2>: 2 W^T ys - W^T ss W, summed up.
 
-        Where ss WT = ys is ``solved``, (H,) bool, that is W^T ys alone.
-        """
-        tables, rest = self._tables(), np.flatnonzero(~solved)
-        found, ss = deal.room("explained", (len(tables),)), self.rows(rest)
+class Tables(NamedTuple):
+    """``Sums`` as tables."""
 
-        def work(k: int) -> None:
-            part, table = tables[k]
-            W, ys = WT[:, part.start : min(part.stop, self.D)], table[:, : self.D - part.start]
-            found[k] = np.einsum("hd,hd->", W, ys)
-            if len(rest):
-                found[k] -= np.einsum("hd,hd->", W[rest], ss @ W - ys[rest])
+    ys: np.ndarray
+    ss: np.ndarray
 
-        deal([1] * len(tables), work, lambda k: found[k : k + 1])
-        return float(found.sum())
+    @property
+    def active(self) -> np.ndarray:
+        return np.diag(self.ss)
+
+    def columns(self, part: slice, out: np.ndarray) -> None:
+        out[:] = self.ys[:, part]
+
+    def rows(self, some: np.ndarray) -> np.ndarray:
+        return self.ss[some]
+
+    def upper(self, room: np.ndarray, first: int, last: int) -> None:
+        room[first:last, : len(self.ss)] = self.ss[first:last]
 
 
 def solve_fields(WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> tuple[np.ndarray, np.ndarray]:
-    """Fields (H, D) that solve ss WT = ys, sums over so many points, (H, H) and (H, D), by ``solve_moments``."""
-    return solve_moments(WT, Moments.of(ys, ss), points)
+    """Fields (H, D) that solve ss WT = ys, sums over so many points, (H, H) and (H, D), by ``solve_sums``."""
+    return solve_sums(WT, Tables(ys, ss), points)
 
 
-def solve_moments(
-    WT: np.ndarray, sums: Moments, points: float, deal: Deal | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def solve_sums(WT: np.ndarray, sums: Sums, points: float, deal: Deal | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Fields (H, D) that solve ss WT = ys; what the moments leave open stays as it is in the old ``WT``.
 
     By Cholesky, without the causes that are never used. Where the rest is singular too (two causes always together),
@@ -124,17 +84,18 @@ def solve_moments(
     try:
         U = cholesky(sums.upper, sums.active, UNUSED * points, by, unused)
         known = (sums.rows(unused).T, WT[unused]) if len(unused) else None
-        new = by.own(SOLUTION, solve_with(U, sums.columns, WT.shape, by, known))
+        room = by.room(SOLUTION, WT.shape)
+        new = by.own(SOLUTION, solve_with(U, sums.columns, room, by, known))
         new[unused] = WT[unused]
         return new, used
     except LinAlgError:
         rest = sums.ys - sums.ss @ WT
         if deal is not None:
-            return WT + nearest_solution(sums.ss, rest, RIDGE * points, deal), np.zeros(sums.H, bool)
+            return WT + nearest_solution(sums.ss, rest, RIDGE * points, deal), np.zeros(len(used), bool)
         values, vectors = eigh(sums.ss)
         keep = values > UNUSED * points
         change = vectors[:, keep] @ ((vectors[:, keep].T @ rest) / values[keep, None])
-        return WT + change, np.zeros(sums.H, bool)
+        return WT + change, np.zeros(len(used), bool)
 
 
 def nearest_solution(A: np.ndarray, B: np.ndarray, ridge: float, deal: Deal) -> np.ndarray:
@@ -143,20 +104,12 @@ def nearest_solution(A: np.ndarray, B: np.ndarray, ridge: float, deal: Deal) -> 
     In steps, each of which solves with a ridge on the diagonal for what is left: what an eigenvalue l leaves after k of
     them is (1 + l / ridge)^-k. An eigenvalue decomposition takes ten times as long.
     """
-    stiff, X, n = A + ridge * np.eye(len(A)), np.zeros_like(B), len(A)
-
-    def upper(room: np.ndarray, first: int, last: int) -> None:
-        room[first:last, :n] = stiff[first:last]
-
-    U = cholesky(upper, np.diag(stiff), 0.0, deal)
+    X, stiff = np.zeros_like(B), Tables(B, A + ridge * np.eye(len(A)))
+    U, found = cholesky(stiff.upper, stiff.active, 0.0, deal), deal.room(SOLUTION, B.shape)
     for _ in range(STEPS):
-        X += solve_with(U, columns_of(B - A @ X), B.shape, deal)
+        X += solve_with(U, Tables(B - A @ X, A).columns, found, deal)
+        deal.here(0, lambda first, last: None)  # all have read it
     return X
-
-
-def columns_of(B: np.ndarray) -> Callable[[slice, np.ndarray], None]:
-    """What writes some columns of a matrix (n, m) into others."""
-    return lambda part, out: np.copyto(out, B[:, part])
 
 
 def cholesky(
@@ -232,20 +185,20 @@ def find_right(U: np.ndarray, first: int, last: int, square: np.ndarray, deal: D
 def solve_with(
     U: np.ndarray,
     columns: Callable[[slice, np.ndarray], None],
-    shape: tuple[int, int],
+    found: np.ndarray,
     deal: Deal = alone,
     known: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> np.ndarray:
-    """The X that solves U^T U X = B, (n, m), for a triangle of ``cholesky``, in a room; its columns are shared out.
+    """The X that solves U^T U X = B, for a triangle of ``cholesky``, in a room (n, m); its columns are shared out.
 
     Those of B are written by ``columns``. From B is subtracted the product of what is ``known``, (n, k) and (k, m), if
     there is any.
     """
     from parallel_et.kernels import triangles  # linear models import it first: only their jobs load it
 
-    (n, m), N = shape, len(U)
+    (n, m), N = found.shape, len(U)
     parts = [slice(start, min(start + PIECE, m)) for start in range(0, m, PIECE)]
-    found, X = deal.room(SOLUTION, (n, m)), aligned((N, PIECE))
+    X = aligned((N, PIECE))
 
     def work(piece: int) -> None:
         part = parts[piece]

@@ -1,0 +1,81 @@
+"""The sums of the M-step of linear models, as they are added up."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from parallel_et.core.terms import Deal
+from parallel_et.kernels import linear
+
+
+@dataclass(frozen=True)
+class Moments:
+    """``Sums`` of <s> y^T (H, D) in strips, and of <s s^T> (H, H) as its lower triangle; in a room, perhaps."""
+
+    strips: np.ndarray
+    triangle: np.ndarray
+    H: int
+    D: int
+
+    @cached_property
+    def active(self) -> np.ndarray:
+        """The diagonal of <s s^T>, (H,)."""
+        h = np.arange(self.H)
+        return self.triangle[h * (h + 1) // 2 + h]
+
+    @cached_property
+    def ys(self) -> np.ndarray:
+        """The sums of <s> y^T, (H, D)."""
+        table = np.empty((self.H, self.D))
+        self.columns(slice(0, self.D), table)
+        return table
+
+    @cached_property
+    def ss(self) -> np.ndarray:
+        """The sums of <s s^T>, (H, H)."""
+        table = np.empty((self.H, self.H))
+        linear.unpack(self.triangle, table)
+        return table
+
+    def columns(self, part: slice, out: np.ndarray) -> None:
+        """Write those of <s> y^T for some dimensions, (H, n)."""
+        for strip, table in self._tables():
+            start, stop = max(part.start, strip.start), min(part.stop, strip.stop)
+            if start < stop:
+                inside = table[:, start - strip.start : stop - strip.start]
+                out[:, start - part.start : stop - part.start] = inside
+
+    def rows(self, some: np.ndarray) -> np.ndarray:
+        """Those of <s s^T> of some causes, (k, H)."""
+        if len(some) == self.H:
+            return self.ss
+        row, column = np.maximum(some[:, None], np.arange(self.H)), np.minimum(some[:, None], np.arange(self.H))
+        return self.triangle[row * (row + 1) // 2 + column]
+
+    def _tables(self) -> list[tuple[slice, np.ndarray]]:
+        """Strips of the dimensions, which may be more than D, each with its table (H, width)."""
+        parts = linear.strips(self.strips.size // self.H)
+        return [(part, self.strips[part.start * self.H : part.stop * self.H].reshape(self.H, -1)) for part in parts]
+
+    def upper(self, room: np.ndarray, first: int, last: int) -> None:
+        """Write the rows [first, last) of <s s^T>, from its diagonal on, into a larger matrix."""
+        linear.upper_rows(self.triangle, room, first, last)
+
+    def explained(self, WT: np.ndarray, solved: np.ndarray, deal: Deal) -> float:
+        """By how much fields (H, D) lower the sum of |y|^2 to that of <|y - W s|^2>: 2 W^T ys - W^T ss W, summed up.
+
+        Where ss WT = ys is ``solved``, (H,) bool, that is W^T ys alone.
+        """
+        tables, rest = self._tables(), np.flatnonzero(~solved)
+        found, ss = deal.room("explained", (len(tables),)), self.rows(rest)
+
+        def work(k: int) -> None:
+            part, table = tables[k]
+            W, ys = WT[:, part.start : min(part.stop, self.D)], table[:, : self.D - part.start]
+            found[k] = np.einsum("hd,hd->", W, ys)
+            if len(rest):
+                found[k] -= np.einsum("hd,hd->", W[rest], ss @ W - ys[rest])
+
+        deal([1] * len(tables), work, lambda k: found[k : k + 1])
+        return float(found.sum())
