@@ -11,7 +11,7 @@ from parallel_et.core.posterior import Alone, Sparse, ValueMoments, best_of
 from parallel_et.core.states import Table, best, binary
 from parallel_et.core.terms import Rule
 from parallel_et.kernels import gsc, linear, listed, select
-from parallel_et.models.parts.fields import all_products, block_norms, with_none
+from parallel_et.models.parts.fields import all_products, block_norms, rows_of, with_none
 from parallel_et.models.parts.linear import LinearMean, Seen
 
 WIDEST = 1e50
@@ -76,7 +76,7 @@ class GSC(LinearMean):
         return self.noise.draw(params, rng, clean), states
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        WT, (precision, empty) = self.rows(params, knobs), self.scales(params)
+        WT, (precision, empty) = rows_of(params, "W", self.sharing(knobs)), self.scales(params)
         gram = self.gram(WT, knobs)
         psi, mu, odds = (np.broadcast_to(x, self.H) for x in (params["psi"], params["mu"], self.prior.odds(params)))
         k = precision * np.diag(gram)

@@ -11,7 +11,7 @@ from parallel_et.core.contract import Block, Knobs, Model, Params, Sum, Summary,
 from parallel_et.core.gibbs import Chains, Sweeps, distinct
 from parallel_et.core.posterior import Listed, Posterior, SampledMoments, Sparse, TabledMoments, best_of
 from parallel_et.core.states import Table, binary
-from parallel_et.core.terms import alone
+from parallel_et.core.terms import Deal, alone
 from parallel_et.kernels import (
     linear,
     select,
@@ -107,9 +107,9 @@ class LinearMean(Model):
     def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return sure_start(self, probability, summary)
 
-    def rows(self, params: Params, knobs: Knobs) -> np.ndarray:
-        """W^T (H, width)."""
-        return rows_of(params, "W", knobs.deal if self.dealt else alone)
+    def sharing(self, knobs: Knobs) -> Deal:
+        """How its works are shared out: over all ranks if it is large, else each rank does them."""
+        return knobs.deal if self.dealt else alone
 
     def gram(self, WT: np.ndarray, knobs: Knobs) -> np.ndarray:
         """W^T W (H, H)."""
@@ -134,7 +134,7 @@ class LinearMean(Model):
             WT, solved = self.new_fields(params["W"].T, moments, points, knobs)
             new |= self.constrain({"W": WT.T})
         if "sigma" in learn:
-            explained = moments.explained(new["W"].T, solved, knobs.deal if self.dealt else alone)
+            explained = moments.explained(new["W"].T, solved, self.sharing(knobs))
             error = float(sums["yy"]) - explained
             new["sigma"] = self.noise.learn(params, error, points, summary)
         if "pi" in learn:
@@ -156,10 +156,10 @@ class LinearModel(LinearMean):
         return binary(states, self.H) @ params["W"].T
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        WT, (precision, empty) = self.rows(params, knobs), self.scales(params)
+        WT, (precision, empty) = rows_of(params, "W", self.sharing(knobs)), self.scales(params)
         few = self.dealt and 0 < COSTS * knobs.pairs < self.H * (self.H - 1) // 2
         gram = None if few else self.gram(WT, knobs)
-        squares = np.diag(gram) if gram is not None else self.squares(WT, knobs)
+        squares = self.squares(WT, knobs) if gram is None else np.diag(gram)
         return Ready(WT, gram, squares, precision, self.prior.odds(params) - 0.5 * precision * squares, empty)
 
     def squares(self, WT: np.ndarray, knobs: Knobs) -> np.ndarray:
