@@ -26,6 +26,7 @@ class Summary(NamedTuple):
     spread : root mean square of what is left of the values when each dimension has its mean subtracted
     offset : root mean square of these means
     constant, empty : dimensions in which all points have the same value, other than zero, or zero
+    heights, spreads : (D,) largest magnitude and standard deviation of each dimension
     """
 
     points: int
@@ -38,6 +39,8 @@ class Summary(NamedTuple):
     offset: float = 0.0
     constant: int = 0
     empty: int = 0
+    heights: np.ndarray = np.empty(0)
+    spreads: np.ndarray = np.empty(0)
 
 
 class Rule(NamedTuple):

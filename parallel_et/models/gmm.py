@@ -11,9 +11,7 @@ from parallel_et.core.options import ModelOptions
 from parallel_et.models.parts.covariances import KINDS
 from parallel_et.models.parts.fields import rows_of
 from parallel_et.models.parts.mixture import PI, Mixture, Ready
-
-DIGITS = 1e-15
-"""Variances are at least this share of the square of the largest value: below it gaps are rounding errors."""
+from parallel_et.models.parts.rounding import RESIDUAL
 
 
 class GMMOptions(ModelOptions):
@@ -56,7 +54,8 @@ class GMM(Mixture):
 
     def start(self, name: str, summary: Summary) -> tuple[Any, float]:
         if name == "var":
-            return self.kind.of(max(0.0, summary.rms**2 - summary.mean**2) or 1.0), 0.0
+            variances = np.broadcast_to(summary.spreads, self.D) ** 2
+            return self.kind.along(np.where(variances > 0, variances, summary.spread**2 or 1.0)), 0.0
         return super().start(name, summary)
 
     def filled(self, name: str, value: float) -> np.ndarray:
@@ -94,7 +93,7 @@ class GMM(Mixture):
     ) -> Params:
         if "var" not in self.options.learn:
             return {}
-        least = DIGITS * summary.largest**2
+        least = (RESIDUAL * summary.heights) ** 2
         with np.errstate(divide="ignore", invalid="ignore"):
             new = self.kind.learn(params, (W - params["W"]).T, gaps, sums) + self.kind.of(self.options.reg)
         return {"var": self.kind.settle(params["var"], new, used, least)}

@@ -66,7 +66,7 @@ def data(keys):
     """Points that a model draws around parameters like those that it would begin with."""
     checked = check_job(job(dict(keys), {"scheme": "exact"}))
     model, rng = checked.Model(checked.model, D), np.random.default_rng(7)
-    summary = Summary(N, D, 12.0, 4.0, 6.0, 0.0, spread=1.0)
+    summary = Summary(N, D, 12.0, 4.0, 6.0, 0.0, spread=1.0, heights=np.full(D, 12.0), spreads=np.ones(D))
     params = model.constrain({key: start_of(model, key, summary, rng) for key in model.params})
     return model.draw(params, rng, N)[0]
 

@@ -11,6 +11,7 @@ from parallel_et.core.contract import Param, Params, Summary
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.terms import Rule
 from parallel_et.errors import UserError
+from parallel_et.models.parts.rounding import residual_floor
 
 SMALLEST = 1e-50
 """Least standard deviation of the noise."""
@@ -29,7 +30,13 @@ class Gauss:
         return mean + params["sigma"] * rng.standard_normal(mean.shape)
 
     def learn(self, params: Params, error: float, points: float, summary: Summary) -> np.ndarray:
-        """New sigma from ``error``, the sum of <|y - mean(s)|^2> over ``points`` points; never below its floor."""
+        """Return the new sigma, not below its floor.
+
+        Parameters
+        ----------
+        error : sum of <|y - mean(s)|^2> over the points
+        points : number of points
+        """
         sigma = np.sqrt(max(0.0, error) / (points * summary.dims))
         return np.array(max(sigma, sigma_floor(summary)))
 
@@ -38,12 +45,18 @@ MANY = 2.0**53
 """A mean of so many counts that their distribution is Gaussian to more digits than a double has."""
 
 
+STIRLING = 32.0
+"""Count from which on four terms of Stirling's series have the accuracy of a double."""
+TINY = 1e-290
+"""Counts below this are zero."""
+
+
 class Poisson:
     """Counts of the mean's size; values between the whole numbers are taken as they are."""
 
     def log(self, params: Params, Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
         """log p(y | mean), (...)."""
-        return (xlogy(Y, mean) - mean - gammaln(Y + 1)).sum(-1)
+        return (log_peak(Y) - deviance(Y, mean)).sum(-1)
 
     def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
         """Counts; around means beyond ``MANY``, which numpy draws none of, by their Gaussian."""
@@ -59,6 +72,24 @@ class Poisson:
             raise UserError(f"data: expected counts for Poisson noise, found {summary.negative:.1%} negative values")
 
 
+def log_peak(Y: np.ndarray) -> np.ndarray:
+    """Return log p(y | mean = y) of Poisson counts, y log y - y - log y!, by Stirling's series where y is large."""
+    large = np.maximum(Y, STIRLING)
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * large**2)) / large**2) / large**2) / large
+    return np.where(Y < STIRLING, xlogy(Y, Y) - Y - gammaln(Y + 1), -0.5 * np.log(2 * np.pi * large) - series)
+
+
+def deviance(Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return y log(y / mean) - y + mean, from the gap between count and mean, which keeps the digits of large ones."""
+    positive = Y > TINY
+    gap = np.divide(mean - Y, Y, where=positive, out=np.zeros(np.broadcast(Y, mean).shape))
+    near = np.abs(gap) < 0.5
+    close = Y * (gap - np.log1p(np.where(near, gap, 0.0)))
+    with np.errstate(divide="ignore"):
+        distant = mean - Y - xlogy(Y, mean / np.where(positive, Y, 1.0))
+    return np.where(positive, np.where(near, close, distant), mean)
+
+
 class Binary:
     """Values of 0 and 1; the mean is the probability of a 1."""
 
@@ -72,8 +103,8 @@ class Binary:
 
 
 def sigma_floor(summary: Summary) -> float:
-    """Below this the squared errors are rounding errors of |y|^2, or 1 / sigma^2 is no number."""
-    return max(SMALLEST, 1e-6 * np.sqrt(summary.dims) * summary.largest or 1e-6)
+    """Return the least sigma that is learned: below it residuals are rounding errors, or 1 / sigma^2 is no number."""
+    return max(SMALLEST, residual_floor(summary) or 1e-6)
 
 
 SIGMA = Param(
