@@ -1,7 +1,7 @@
 """What engine, models and schemes hand to each other: parameters, schedules, sums, points, priors and noises."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -177,3 +177,11 @@ class Noise(Protocol):
 
     def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
         """Points around their means."""
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A noise whose parameters have a floor or a range beyond which double precision fails."""
+
+    def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
+        """Yield a clause for each parameter that is at such a limit."""

@@ -1,6 +1,6 @@
 """A mixture of Gaussians with clusters of several shapes (TV Alg. 2)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -75,6 +75,20 @@ class GMM(Mixture):
     def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         gap = Y - self.mean(ready.params, states)
         return self.prior.log(ready.params, states) + self.kind.log_density(ready.params, gap, states[..., 0])
+
+    def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
+        if "var" not in self.options.learn:
+            return
+        variances = self.kind.variances(params["var"])
+        least = self.kind.variances(self.kind.along((RESIDUAL * summary.heights) ** 2))
+        reg = self.options.reg
+        if count := int((variances <= least).sum()):
+            yield f"{count} of {variances.size} variances are at their floor, the rounding errors of the data"
+        if count := int(((reg > 0.5 * variances) & (variances > least)).sum()):
+            yield (
+                f"model.reg = {reg:g} makes up more than half of {count} of {variances.size} variances: "
+                "the data are small beside it"
+            )
 
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         return Ready(params, rows_of(params), self.kind.form(params))

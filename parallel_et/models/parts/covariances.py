@@ -84,6 +84,10 @@ class Spherical:
         """Return covariances with these variances (D,) of the dimensions, or their mean."""
         return variances.mean()
 
+    def variances(self, var: np.ndarray) -> np.ndarray:
+        """Return the variances that covariances ``var`` have along the dimensions, or all as they are."""
+        return np.asarray(var)
+
     def inside(self, var: np.ndarray) -> np.ndarray:
         """Without variances that are none."""
         return np.maximum(var, LEAST)
@@ -182,6 +186,9 @@ class Full(Spherical):
 
     def along(self, variances: np.ndarray) -> Any:
         return np.diag(variances)
+
+    def variances(self, var: np.ndarray) -> np.ndarray:
+        return np.diagonal(var, axis1=-2, axis2=-1)
 
     def inside(self, var: np.ndarray) -> np.ndarray:
         return positive(var)

@@ -343,9 +343,7 @@ class LinearModel(LinearMean):
             logs[some] = super().log_states(ready, Block(seen.Y[some], self.D, 0), states[some])
         return logs
 
-    def over_listed(
-        self, ready: Ready, seen: Seen, evidence: np.ndarray, states: np.ndarray, q: Sparse
-    ) -> ListedErrors:
+    def over_listed(self, ready: Ready, seen: Seen, evidence: np.ndarray, states: np.ndarray, q: Sparse) -> Posterior:
         errors, some = np.empty(len(states)), far(seen.base)
         residuals.errors_of_states(seen.norms, seen.product, ready.gram, states, *q, errors)
         if len(some):

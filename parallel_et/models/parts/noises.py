@@ -1,6 +1,6 @@
 """How points are distributed around the mean of their state."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from parallel_et.core.contract import Param, Params, Summary
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.terms import Rule
 from parallel_et.errors import UserError
-from parallel_et.models.parts.rounding import residual_floor
+from parallel_et.models.parts.rounding import FAR, residual_floor
 
 SMALLEST = 1e-50
 """Least standard deviation of the noise."""
@@ -39,6 +39,22 @@ class Gauss:
         """
         sigma = np.sqrt(max(0.0, error) / (points * summary.dims))
         return np.array(max(sigma, sigma_floor(summary)))
+
+    def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
+        """Yield a clause if sigma is at its floor, so small that products are too coarse, or below rounding errors."""
+        sigma, rounding = float(params["sigma"]), residual_floor(summary)
+        if sigma < rounding:
+            yield (
+                f"sigma = {sigma:.3g} is below the rounding errors of the data, {rounding:.3g}: "
+                "the evidence of points is rounding noise"
+            )
+        elif sigma == sigma_floor(summary):
+            yield f"sigma = {sigma:.3g} is at its floor, the rounding errors of the data"
+        elif 0.5 * summary.dims * (summary.rms / sigma) ** 2 > FAR:
+            yield (
+                f"sigma = {sigma:.3g} is small beside the data, with a root mean square of {summary.rms:.3g}: "
+                "states may be compared by residuals, which takes longer"
+            )
 
 
 MANY = 2.0**53
