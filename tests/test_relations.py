@@ -1,0 +1,20 @@
+"""All relations of each model and scheme, for one seed; ``tests/relations.py`` runs them for many."""
+
+import every
+import pytest
+from metamorphic import schemes_of
+from relations import tried
+
+
+@pytest.mark.parametrize(
+    "model, scheme",
+    [
+        pytest.param(model, scheme, id=f"{every.label(model)}-{scheme}")
+        for model in every.models()
+        for scheme in schemes_of(model)
+    ],
+)
+def test_what_is_learned_changes_as_data_and_start_do(model, scheme):
+    outcomes = list(tried(model, scheme, seed=0))
+    assert outcomes
+    assert not [str(one) for one in outcomes if one.broken]
