@@ -23,6 +23,11 @@ OWN_UNITS: dict[str, dict[str, int]] = {
 """The same for models whose parameters have other units."""
 NOT_ROUND: dict[str, str] = {}
 """Models with Gaussian noise and fields of any sign that are not of the same form in rotated data, and why."""
+WEIGHED = {
+    "oca": "sigma follows from the evidence, of which log(sigma) is a part",
+    "ssmca": "strengths are drawn by weights of pieces, of which log(psi) is a part",
+}
+"""Models of which whole weights are not all that their M-step takes of the posterior."""
 TIES = {"nmf"}
 """Models in which several causes fit a point alike in the preselection, of which the first are taken."""
 GRID = 2.0**-20
@@ -105,7 +110,11 @@ def permuted_causes(case: Case, rng: np.random.Generator) -> Changed | str:
 
 
 def scaled_by(factor: float, case: Case, rng: np.random.Generator) -> Changed | str:
-    """Data in another unit, and all parameters that have it."""
+    """Data in another unit, and all parameters that have it.
+
+    Powers of two round nothing, and the log joints of all states move by the same number. Adding it does round, so
+    weights change in their last digits, but not where they are whole numbers: there the bits are the same.
+    """
     if not of(case, Gauss):
         return "counts and binary data have no unit"
     units = {**UNITS, **OWN_UNITS.get(name_of(case), {})}
@@ -122,7 +131,8 @@ def scaled_by(factor: float, case: Case, rng: np.random.Generator) -> Changed | 
     after = replace(with_rows(case, case.Y * factor), start=scaled(case.start, factor))
     if "reg" in type(case.model).Options.model_fields:
         after = after.with_keys("model", reg=case.model.options.reg * factor**2)
-    return Changed(case, after, undo)
+    whole = case.job["inference"]["scheme"] in ("hard", "sample") and name_of(case) not in WEIGHED
+    return Changed(case, after, undo, exact=whole and np.frexp(factor)[0] == 0.5)
 
 
 def rotated(case: Case, rng: np.random.Generator) -> Changed | str:
