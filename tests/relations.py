@@ -1,13 +1,13 @@
 """Relations between fits for many seeds: which are broken, by model, and the worst of them.
 
 Run ``python tests/relations.py --seeds 10``; ``--only`` takes a part of a model's name, ``--relation`` one of a
-relation's.
+relation's. With ``--noise`` a model is compared with longer arithmetic instead, for noise of all sizes.
 """
 
 import argparse
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import every
 import numpy as np
 from changes import RELATIONS
 from metamorphic import case_of, schemes_of, worst
+from noise import Verdict, judged
 from threadpoolctl import threadpool_limits
 
 SHOWN = 30
@@ -74,6 +75,22 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
             yield f"{relation or 'all':30}{cells[0]:>12}" + "".join(f"{cell:>8}" for cell in cells[1:])
 
 
+def of_noise(verdicts: list[Verdict]) -> Iterator[str]:
+    """Quantities by models and settings, and of what is not right the factors of the noise with the errors."""
+    words = ("right", "told", "refused", "silent")
+    yield f"{'':20}" + "".join(f"{word:>9}" for word in words)
+    for model in [*dict.fromkeys(one.model for one in verdicts), ""]:
+        count = Counter(one.word for one in verdicts if model in ("", one.model))
+        yield f"{model or 'all':20}" + "".join(f"{count[word]:9}" for word in words)
+    wrong = defaultdict(list)
+    for one in verdicts:
+        if one.word != "right":
+            wrong[one.model, one.setting, one.quantity, one.word].append((one.factor, one.error))
+    for place, found in wrong.items():
+        most = {factor: max(error for other, error in found if other == factor) for factor, _ in sorted(found)}
+        yield f"{', '.join(place)}: " + "  ".join(f"{factor:.0e} {error:.0e}" for factor, error in most.items())
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -82,7 +99,10 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="MODEL", help="models whose names have this part")
     parser.add_argument("--scheme", default="", help="this scheme alone")
     parser.add_argument("--relation", default="", metavar="NAME", help="relations whose names have this part")
+    parser.add_argument("--noise", action="store_true", help="noise from 1e-9 to 1e9 of the data, against a judge")
     args = parser.parse_args()
+    if args.noise:
+        return noise(args)
     outcomes, begun = [], time.perf_counter()
     with threadpool_limits(1):
         for model in every.models():
@@ -102,6 +122,17 @@ def main() -> int:
     for one in list(seen.values())[:SHOWN]:
         print(f"  {one}")
     return 1 if broken else 0
+
+
+def noise(args: argparse.Namespace) -> int:
+    """The command with --noise."""
+    verdicts = list[Verdict]()
+    with threadpool_limits(1):
+        for model in every.models():
+            for seed in range(args.first, args.first + args.seeds) if args.only in every.label(model) else ():
+                verdicts += judged(model, seed)
+    print("\n".join(of_noise(verdicts)))
+    return 1 if any(one.word == "silent" for one in verdicts) else 0
 
 
 if __name__ == "__main__":
