@@ -29,6 +29,7 @@ ENOUGH = 1e-8
 FACTORS = tuple(10.0**power for power in range(-9, 10))
 SIZE = 6.0
 """Size of the data."""
+NO_SIZES = np.zeros((D, 1))
 EVIDENCE, POSTERIOR, REFUSED = "evidence", "posterior", "job"
 OF_THE_START = "begins with"
 """Words of a note that the start does not fit the data."""
@@ -143,8 +144,10 @@ def compared(case: Case, judge: Any) -> tuple[dict[str, float], list[str]]:
             EVIDENCE: float((abs(found["evidence"] - F) / np.maximum(abs(F), 1)).max()),
             POSTERIOR: relative(found["means"], judge.marginals(params, Y, q)),
         }
+        if problem.model.valued:
+            errors[POSTERIOR] = max(errors[POSTERIOR], relative(found["active"], q @ judge.values()))
         if all(np.isfinite(value).all() for value in right.values()):  # else the data leave something open
-            errors |= {key: relative(new[key], value) for key, value in right.items()}
+            errors |= {key: relative(new[key], value, abs(Y.T) * (key == "W")) for key, value in right.items()}
     lines = [str(warning.message) for warning in caught]
     if any(not error <= ENOUGH for error in errors.values()):
         lines += notes(problem, begin, check_job(case.job).model.name)
@@ -152,14 +155,17 @@ def compared(case: Case, judge: Any) -> tuple[dict[str, float], list[str]]:
     return errors, lines
 
 
-def relative(found: np.ndarray, right: np.ndarray) -> float:
-    """The largest difference, relative to the largest value of a row; of matrices to the sizes of row and column."""
+def relative(found: np.ndarray, right: np.ndarray, sizes: np.ndarray = NO_SIZES) -> float:
+    """The largest difference, relative to the largest value of a row; of matrices to the sizes of row and column.
+
+    ``sizes`` (D, N) are of what fields are means of: where noise is all, the means are small beside these.
+    """
     gap, size = abs(found - right), abs(right)
     if right.ndim == 3:
         deviation = np.sqrt(np.diagonal(size, axis1=1, axis2=2))
         size = deviation[:, :, None] * deviation[:, None]
-    elif right.ndim == 2 and found.shape[0] == D:
-        size = size.max(1, keepdims=True)
+    elif right.ndim == 2 and found.shape[0] == sizes.shape[0]:
+        size = np.maximum(size.max(1), sizes.max(1))[:, None]
     elif right.ndim:
-        size = np.maximum(size.max(), 1e-300)
+        size = size.max()
     return float(np.nan_to_num(gap / np.where(size > 0, size, 1), nan=np.inf).max())
