@@ -1,0 +1,29 @@
+"""All relations of each model and scheme, for one seed; ``tests/relations.py`` runs them for many."""
+
+import every
+import pytest
+from judge import JUDGES, WITHOUT
+from metamorphic import schemes_of
+from noise import judged
+from relations import tried
+
+
+@pytest.mark.parametrize(
+    "model, scheme",
+    [
+        pytest.param(model, scheme, id=f"{every.label(model)}-{scheme}")
+        for model in every.models()
+        for scheme in schemes_of(model)
+    ],
+)
+def test_what_is_learned_changes_as_data_and_start_do(model, scheme):
+    outcomes = list(tried(model, scheme, seed=0))
+    assert outcomes
+    assert not [str(one) for one in outcomes if one.broken]
+
+
+@pytest.mark.parametrize("model", list(every.models()), ids=every.label)
+def test_nothing_is_wrong_in_silence_whatever_the_noise(model):
+    name = model.get("name", every.label(model))
+    assert (name in JUDGES) != (name in WITHOUT)
+    assert not [str(one) for one in judged(model, seed=0) if one.word == "silent"]
