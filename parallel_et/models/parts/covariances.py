@@ -15,6 +15,8 @@ from parallel_et.models.parts.mixture import Form, each_cluster
 
 LEAST = 1e-100
 """Least variance."""
+ROUNDING = 2.0**-46
+"""Rounding error of a variance that is a difference, relative to the second moment from which a square is taken."""
 FLAT = 1e-12
 """Least eigenvalue of a correlation matrix: of a covariance in units in which each dimension has the variance 1."""
 
@@ -111,7 +113,8 @@ class Spherical:
         It follows from the sums of the gaps (C, D), and of their squares, to the old w_c; clusters without points have
         no number.
         """
-        return self.carried(sums, gaps, old, move)["squares"] / sums["active"] / self.D
+        squares = self.carried(sums, gaps, old, move)["squares"]
+        return np.maximum(squares, ROUNDING * sums["squares"]) / sums["active"] / self.D
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         """Its statistics as they are of clusters that were moved by (C, D) since the E-step."""
@@ -161,8 +164,8 @@ class Diagonal(Spherical):
         return {"squares": Sum((self.C * self.width,), square)}
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
-        squares = self.carried(sums, gaps, old, move)["squares"].reshape(self.C, self.width)[:, : self.D]
-        return (squares / sums["active"][:, None]).T
+        squares = np.maximum(self.carried(sums, gaps, old, move)["squares"], ROUNDING * sums["squares"])
+        return (squares.reshape(self.C, self.width)[:, : self.D] / sums["active"][:, None]).T
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         squares = sums["squares"].copy()
@@ -209,7 +212,8 @@ class Full(Spherical):
         total.add("products", products)
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
-        return self.carried(sums, gaps, old, move)["products"] / sums["active"][:, None, None]
+        products = self.carried(sums, gaps, old, move)["products"]
+        return with_ridge(products, sums["products"]) / sums["active"][:, None, None]
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         cross = (gaps - 0.5 * sums["active"][:, None] * move)[:, :, None] * move[:, None]
@@ -255,7 +259,7 @@ class Tied(Full):
         after = before + move
         # of y - centre: its sum over the points of a cluster is gaps + active before
         cross = (gaps + active * (before - 0.5 * after)).T @ after
-        return ((sums["products"] - cross - cross.T) / active.sum())[None]
+        return with_ridge((sums["products"] - cross - cross.T)[None], sums["products"][None]) / active.sum()
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         active, step = sums["active"], move.mean(0)  # of the centre
@@ -270,6 +274,13 @@ class Tied(Full):
 def normal(gap: np.ndarray, var: np.ndarray) -> np.ndarray:
     """Log density of independent gaps (..., D) of the variances (..., D) or (..., 1)."""
     return -0.5 * (gap * gap / var + np.log(2 * np.pi * var)).sum(-1)
+
+
+def with_ridge(products: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return products (k, D, D) with their rounding error added to the diagonal, from those ``before`` a difference."""
+    found, each = products.copy(), np.arange(products.shape[-1])
+    found[:, each, each] += ROUNDING * before[:, each, each]
+    return found
 
 
 def log_diagonal(root: np.ndarray) -> np.ndarray:
