@@ -47,8 +47,7 @@ def test_a_loss_and_another_bit_are_noticed():
         for path in run.checkpoints():
             path.write_bytes(b"")
         assert run.disturb("one rank killed at the start", 20)
-        run.judge(9, (), 10**6, None)
-        assert tally.lost["one rank killed at the start"] >= 1
+        assert tally.lost == {"one rank killed at the start": 1}
 
 
 def test_a_soak_that_is_ended_early_prints_its_table_and_leaves_nothing(tmp_path):

@@ -84,7 +84,7 @@ def sets_up(table: dict[str, Any], points: np.ndarray) -> bool:
 
 def text_of(table: dict[str, Any], rng: random.Random) -> str:
     """Return the text of a job that is long enough to be disturbed and writes many checkpoints."""
-    run = {"picture": False, "snapshots": 10, "checkpoint": {"every": rng.randint(1, 3), "keep": 3}}
+    run = {"picture": False, "snapshots": 20, "checkpoint": {"every": rng.randint(1, 3), "keep": 3}}
     table = {
         **table,
         "data": {**table["data"], "source": "data.npy"},

@@ -45,7 +45,7 @@ KINDS = [*WAYS, MAX_TIME, FULL_DISK, DAMAGED]
 
 def mount(place: Path) -> bool:
     """Mount a small disk; returns whether that was possible."""
-    return not subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8M", "none", place], capture_output=True).returncode
+    return not subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "none", place], capture_output=True).returncode
 
 
 def can_mount() -> bool:
@@ -186,8 +186,11 @@ class Training(Commanded):
         """Compare the iterations of the newest checkpoint with those of the whole run."""
         if not (paths := self.checkpoints()):
             return
-        with h5py.File(paths[-1]) as file:
-            history = {name: item[()] for name, item in file.get("history", {}).items() if "seconds" not in name}
+        try:
+            with h5py.File(paths[-1]) as file:
+                history = {name: item[()] for name, item in file["history"].items() if "seconds" not in name}
+        except (OSError, KeyError) as error:
+            return self.lose(f"{paths[-1].name}: expected a checkpoint that can be read, found {error}")
         expected = {name: values for name, values in self.history.items() if "seconds" not in name}
         self.wrong(
             name
@@ -238,7 +241,7 @@ class Training(Commanded):
         filler = self.place / "runs/filler"
         with filler.open("wb", buffering=0) as file, suppress(OSError):
             while True:
-                file.write(bytes(4096))
+                file.write(bytes(1 << 16))
         self.until(lambda: "No space left" in self.said)
         full = self.rng.random() < 0.5
         if not full:
