@@ -28,15 +28,15 @@ from soaking.training import FULL_DISK, KINDS, Training, can_mount
 
 LAUNCHERS: dict[str, Start] = {"here": here}
 """What starts a command on some ranks, by the name of where these run."""
-A_RUN, ROWS_EVERY = 10, 10
-"""Disturbances of a run; how many runs there are for each that writes rows."""
+A_RUN, FEWEST, ROWS_EVERY = 10, 4, 10
+"""Disturbances of a run, and of one near the end; how many runs there are for each that writes rows."""
 
 
 class Soak:
     """Runs that are disturbed one after another, by several workers."""
 
-    def __init__(self, goal: int, seed: int, start: Start, first: int) -> None:
-        self.seed, self.start, self.tally = seed, start, Tally(goal)
+    def __init__(self, goal: int, seed: int, start: Start, jobs: int, first: int) -> None:
+        self.jobs, self.seed, self.start, self.tally = jobs, seed, start, Tally(goal)
         rng = random.Random(seed)
         self.cases = all_cases(rng)
         self.works = rng.sample(list(WORKS), len(WORKS))
@@ -49,7 +49,8 @@ class Soak:
     def deal(self) -> tuple[int, list[str]]:
         """Return the number of the next run and the ways in which it is disturbed; all ways come up equally often."""
         with self._lock:
-            wanted = min(A_RUN, self.tally.goal - self._promised)
+            left = self.tally.goal - self._promised
+            wanted = min(left, A_RUN, max(FEWEST, -(-left // self.jobs)))
             self._promised += wanted
             while len(self._deck) < wanted:
                 self._deck += self._rng.sample(self.kinds, len(self.kinds))
@@ -86,12 +87,12 @@ class Soak:
             self._deck += left
         self.tally.say(f"{number:4d}  {run}: {len(hand) - len(left)} disturbances; {self.tally.progress()}")
 
-    def go(self, jobs: int) -> None:
+    def go(self) -> None:
         """Work side by side; a signal ends all workers."""
         before = {name: signal.signal(name, self.stop) for name in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with ThreadPoolExecutor(jobs) as pool:
-                workers = [pool.submit(self.work) for _ in range(jobs)]
+            with ThreadPoolExecutor(self.jobs) as pool:
+                workers = [pool.submit(self.work) for _ in range(self.jobs)]
                 while wait(workers, 0.2).not_done:  # signals are handled in between
                     if any(failed(worker) for worker in workers):
                         self.tally.ending.set()
@@ -116,8 +117,8 @@ def failed(worker: Future) -> bool:
 def soak(goal: int, seed: int, jobs: int = 1, start: Start = here, first: int = 0) -> bool:
     """Do it all and print a table; returns whether nothing was wrong."""
     print(f"{MPI.Get_library_version().split(',')[0].split(chr(10))[0]}, seed {seed}", flush=True)
-    soak = Soak(goal, seed, start, first)
-    soak.go(jobs)
+    soak = Soak(goal, seed, start, jobs, first)
+    soak.go()
     print(f"\n{soak.tally.table()}", flush=True)
     return soak.tally.good and soak.tally.disturbances > 0
 
