@@ -171,8 +171,8 @@ class Oracle:
         return self.states(chosen, most) + [(a,) for a in every if singletons and a not in chosen]
 
     def log_prior(self, params, state) -> float:
-        pi = params["pi"]
-        return len(state) * np.log(pi / self.ways) + (self.H - len(state)) * np.log(1 - pi)
+        pi, active = np.broadcast_to(params["pi"], self.H), np.isin(np.arange(self.H), np.array(state, int) % self.H)
+        return np.log(np.where(active, pi / self.ways, 1 - pi)).sum()
 
     def iteration(self, params, Y, *, count, gamma, singletons, temperature, points, cut):
         """New parameters and the mean evidence."""

@@ -49,7 +49,7 @@ def overshoot(Y: np.ndarray, WT: np.ndarray) -> np.ndarray:
 
 
 def overshoot_of_counts(Y: np.ndarray, WT: np.ndarray, logs: np.ndarray) -> np.ndarray:
-    """As ``overshoot`` for Poisson noise, up to a term of y alone, of fields (H, width) and their logarithms; (n, H)."""
+    """As ``overshoot`` for Poisson noise, up to a term of y alone; fields and their logarithms (H, width); (n, H)."""
     scores = np.empty((len(Y), len(WT)))
     counts.overshoot(Y, WT, logs, scores)
     return scores
