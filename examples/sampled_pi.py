@@ -1,8 +1,8 @@
 """How far chains that are stuck move pi: learned with the true fields and sigma, exactly and by several ways to sample.
 
-    python examples/sampled_pi.py [--points 1000]
+    python examples/sampled_pi.py [--points 1000] [--sigma 2]
 
-The data are ten bars on 5 x 5 pixels that add up, with noise of sigma = 2.
+The data are ten bars on 5 x 5 pixels that add up, with noise of sigma = 2. With sigma = 20 no chain is stuck.
 """
 
 import argparse
@@ -15,12 +15,13 @@ from parallel_et import fit
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--points", type=int, default=1000)
+parser.add_argument("--sigma", type=float, default=2.0, help="of the noise, beside bars of 10")
 parser.add_argument("--seed", type=int, default=1, help="of the data and of the draws")
 args = parser.parse_args()
 
 rng, side = np.random.default_rng(args.seed), np.eye(5)
 bars = 10 * np.vstack([np.kron(side, np.ones(5)), np.kron(np.ones(5), side)])
-Y = (rng.random((args.points, 10)) < 0.2) @ bars + rng.normal(0, 2, (args.points, 25))
+Y = (rng.random((args.points, 10)) < 0.2) @ bars + rng.normal(0, args.sigma, (args.points, 25))
 sampled = {"scheme": "sample", "samples": 2000}
 ways = {
     "exact": {"scheme": "exact"},
@@ -37,7 +38,7 @@ with TemporaryDirectory() as folder:
             "model": {
                 "name": "linca",
                 "causes": 10,
-                "sigma": 2.0,
+                "sigma": args.sigma,
                 "pi": 0.2,
                 "learn": ["pi"],
                 "init": {"W": {"file": f"{folder}/bars.h5"}},
