@@ -33,20 +33,23 @@ def log_noise(name: str, y, mean, sigma) -> float:
 
 
 def log_joint(name: str, W, sigma, pi, y, s) -> float:
-    noise = log_noise(name, y, mean(name, W, s), sigma)
-    return noise + s.sum() * np.log(pi) + (len(s) - s.sum()) * np.log(1 - pi)
+    """``pi`` is one number or one for each cause."""
+    return log_noise(name, y, mean(name, W, s), sigma) + np.log(np.where(s, pi, 1 - pi)).sum()
 
 
-def candidates(name: str, W, y, count: int) -> list[int]:
+def candidates(name: str, W, sigma, pi, y, count: int) -> list[int]:
+    """Causes with the largest selection function; of those that tie the ones with the larger log joint alone."""
+    H = W.shape[1]
+    alone = [log_joint(name, W, sigma, pi, y, one) for one in np.eye(H, dtype=int)]
     if name == "linca":
-        score = [W[:, h] @ y / np.linalg.norm(W[:, h]) for h in range(W.shape[1])]
+        score = [W[:, h] @ y / np.linalg.norm(W[:, h]) for h in range(H)]
     else:
-        score = [log_noise(name, y, np.maximum(y, W[:, h]), 1.0) for h in range(W.shape[1])]
-    return sorted(sorted(range(W.shape[1]), key=lambda h: -score[h])[:count])
+        score = [log_noise(name, y, np.maximum(y, W[:, h]), 1.0) for h in range(H)]
+    return sorted(sorted(range(H), key=lambda h: (-score[h], -alone[h]))[:count])
 
 
-def considered(name: str, W, y, count: int, gamma: int, singletons: bool) -> list[np.ndarray]:
-    chosen = candidates(name, W, y, count)
+def considered(name: str, W, sigma, pi, y, count: int, gamma: int, singletons: bool) -> list[np.ndarray]:
+    chosen = candidates(name, W, sigma, pi, y, count)
     outside = [h for h in range(W.shape[1]) if h not in chosen]
     return [
         s
@@ -94,7 +97,7 @@ def in_order(old, new, weight):
 
 def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, rho, points, cut, learn, mstep="clamp"):
     """One EM iteration without noise: new W, sigma, pi, the mean evidence, and the evidence of all points."""
-    states = [considered(name, W, y, count, gamma, singletons) for y in Y]
+    states = [considered(name, W, sigma, pi, y, count, gamma, singletons) for y in Y]
     found = [posterior(name, W, sigma, pi, y, s, temperature) for y, s in zip(Y, states, strict=True)]
     F = np.array([f for _, f in found])
     M = sorted(range(len(Y)), key=lambda n: (-F[n], n))[:points]
@@ -168,8 +171,8 @@ class Oracle:
         return self.states(chosen, most) + [(a,) for a in every if singletons and a not in chosen]
 
     def log_prior(self, params, state) -> float:
-        pi = params["pi"]
-        return len(state) * np.log(pi / self.ways) + (self.H - len(state)) * np.log(1 - pi)
+        pi, active = np.broadcast_to(params["pi"], self.H), np.isin(np.arange(self.H), np.array(state, int) % self.H)
+        return np.log(np.where(active, pi / self.ways, 1 - pi)).sum()
 
     def iteration(self, params, Y, *, count, gamma, singletons, temperature, points, cut):
         """New parameters and the mean evidence."""

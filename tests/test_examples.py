@@ -76,6 +76,14 @@ def test_sound_is_learned_from_chirps_or_a_wave_file(made_up, tmp_path):
     assert 0 < np.abs(W).max() < 10
 
 
+def test_chains_that_are_stuck_are_told_beside_exact_sums(tmp_path):
+    said = example("sampled_pi.py", "--points", 100, cwd=tmp_path)
+    pi = [float(found) for found in re.findall(r": pi = (0\.\d{4})$", said, re.MULTILINE)]
+    assert len(pi) == 5
+    assert abs(pi[4] - pi[0]) < 2e-3  # by joint weights
+    assert max(pi) - min(pi) < 1e-2
+
+
 def test_a_search_finds_the_number_of_causes(tmp_path):
     said = example("estimator.py", cwd=tmp_path)
     assert "best: 4\n" in said

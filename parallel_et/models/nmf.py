@@ -7,9 +7,8 @@ import numpy as np
 from pydantic import Field
 
 from parallel_et.core.contract import UNUSED, Knobs, Model, Params, Sum, Summary, Totals
-from parallel_et.core.states import best
 from parallel_et.kernels import counts
-from parallel_et.models.parts.fields import W, overshoot, rows_of, sums_by_atom
+from parallel_et.models.parts.fields import W, best_below, overshoot, overshoot_of_counts, rows_of, sums_by_atom
 from parallel_et.models.parts.linear import LinearModel, Ready, Seen
 from parallel_et.models.parts.moments import Moments
 from parallel_et.models.parts.noises import NoiseOptions, Poisson, without_sigma
@@ -53,7 +52,7 @@ class NMF(LinearModel):
         return mean, mean / 3
 
     def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        return best(overshoot(seen.Y, ready.WT), count)
+        return best_below(overshoot(seen.Y, ready.WT), count, seen.Y, ready.WT, ready.precision, ready.bias)
 
     def new_fields(self, WT: np.ndarray, sums: Moments, points: float, knobs: Knobs) -> tuple[np.ndarray, np.ndarray]:
         nowhere = np.zeros(self.H, bool)  # the fields are clamped
@@ -108,7 +107,10 @@ class NMFOfCounts(NMF):
         return self.prior.log(ready, states) + self.noise.log(ready, Y, mean)
 
     def select(self, ready: Any, seen: Any, count: int) -> np.ndarray:
-        return best(bounds_of_counts(seen.rows, ready["W"]), count)
+        fields = np.maximum(ready["W"], counts.LEAST)
+        WT, logs = rows_of({"W": fields}), rows_of({"W": np.log(fields)})
+        bias = self.prior.odds(ready) - fields.sum(0)
+        return best_below(overshoot_of_counts(seen.rows, WT, logs), count, seen.rows, logs, 1.0, bias)
 
     def sums(self, stage: str) -> Mapping[str, Sum]:
         return {"shares": Sum((self.H, self.D), lambda params, summary: summary.largest), "active": Sum((self.H,))}
@@ -135,13 +137,6 @@ def improved(old: np.ndarray, new: np.ndarray, ys: np.ndarray, ss: np.ndarray) -
     change = new - old
     gain = (change * (2 * (ys - ss @ old) - ss @ change)).sum(0)
     return gain > TIE * (np.abs(change) * np.abs(ys)).sum(0)
-
-
-def bounds_of_counts(Y: np.ndarray, W: np.ndarray) -> np.ndarray:
-    """The same for Poisson noise, up to what is y's alone, of points Y (n, width) and fields (D, H); (n, H)."""
-    fields, scores = np.maximum(W, counts.LEAST), np.empty((len(Y), W.shape[1]))
-    counts.overshoot(Y, rows_of({"W": fields}), rows_of({"W": np.log(fields)}), scores)
-    return scores
 
 
 MODEL = NMF

@@ -66,8 +66,9 @@ class RMCA(MaximalModel):
         ready = super().prepare(params, knobs)
         if self.tempered == "joint":
             return ready
-        more = (knobs.temperature - 1) * ready.odds  # which q ~ p^(1/T) takes away again
-        return replace(ready, odds=ready.odds + more, bias=ready.bias + more)
+        # the whole prior to the power T, which the E-step takes to 1 / T
+        more, empty = (knobs.temperature - 1) * ready.odds, knobs.temperature * ready.empty
+        return replace(ready, odds=ready.odds + more, bias=ready.bias + more, empty=empty)
 
     def softness(self, WT: np.ndarray, knobs: Knobs) -> Softness:
         return Softness(np.zeros((1, *WT.shape)), NONE, HARD, 1.0)  # a single cause has it all

@@ -245,7 +245,7 @@ class SSMCA(Model):
         total.add("data", block_norms(block.rows)[used].sum())
 
     def carried(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
-        if not self.free or "W" not in self.options.learn:
+        if not self.free or "W" not in self.options.learn or np.array_equal(old["W"], new["W"]):
             return sums
         by = self._fields(old, sums)[1]
         factors = {"values": by, "value_squares": by**2, "products": by[:, None], "squares": by[:, None] ** 2}
@@ -262,7 +262,7 @@ class SSMCA(Model):
 
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         points, active = float(sums["points"]), sums["active"]
-        WT, by = self._fields(params, sums)
+        WT, by = (params["W"].T, np.ones(self.H)) if knobs.held else self._fields(params, sums)
         error = float(sums["data"] + (WT**2 * sums["squares"][:, : self.D]).sum())
         error -= 2 * float((WT * sums["products"][:, : self.D]).sum())
         first, second = by * sums["values"], by**2 * sums["value_squares"]

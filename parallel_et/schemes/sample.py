@@ -32,7 +32,12 @@ class SampleOptions(SelectingOptions):
         description="times that a cause of a point is drawn, in all its chains; by default 200 for each candidate",
     )
     chains: int = Field(20, ge=1, le=MOST_CHAINS, description="chains of a point; a multiple of 8 is most economical")
-    burn_in: float = Field(1 / 3, ge=0, lt=1, description="share of a chain's samples that are forgotten")
+    burn_in: float = Field(
+        1 / 3,
+        ge=0,
+        lt=1,
+        description="share of a chain's samples that are forgotten; of two sweeps or more at least one, unless it is 0",
+    )
 
     weights: Literal["draws", "joint"] = Field(
         "draws", description="a state that was drawn counts as often as that, or once, by its joint, as in et"
@@ -70,7 +75,8 @@ class SelectAndSample(Scheme):
         self.most, self.candidates = latents.most_of(self.sampled), 0  # none that would be the same next time
         samples = options.samples or 200 * self.sampled
         self.sweeps = -(-samples // (self.chains * self.sampled))
-        self.burn = min(self.sweeps - 1, int(options.burn_in * self.sweeps))
+        forgotten = max(1, int(options.burn_in * self.sweeps)) if options.burn_in > 0 else 0
+        self.burn = min(self.sweeps - 1, forgotten)
         self.count = self.sweeps * self.chains * self.sampled
         self.words = (
             f"{self.count} samples a point, in {self.chains} chains of {self.sweeps} sweeps over {self.sampled} causes"

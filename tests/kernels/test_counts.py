@@ -8,7 +8,7 @@ from scipy.special import gammaln, xlogy
 
 from parallel_et.kernels.counts import log_factorials
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.nmf import bounds_of_counts
+from parallel_et.models.parts.fields import overshoot_of_counts, rows_of
 
 RNG = np.random.default_rng(3)
 TABLES = {
@@ -31,8 +31,8 @@ def test_no_state_has_a_larger_likelihood_than_the_bound_of_its_causes():
     W = RNG.gamma(1.0, 4.0, (11, 5)) * (RNG.random((11, 5)) < 0.7)
     Y = RNG.poisson(4.0, (9, 11)).astype(float)
     Y[:, 0] *= 0.37
-    scores = bounds_of_counts(pad_rows(Y), W)
     fields = np.maximum(W, 1e-300)
+    scores = overshoot_of_counts(pad_rows(Y), rows_of({"W": fields}), rows_of({"W": np.log(fields)}))
     for n, y in enumerate(Y):
         best = np.maximum(y[:, None], fields)
         np.testing.assert_allclose(scores[n], (xlogy(y[:, None], best) - best).sum(0), rtol=1e-12)

@@ -5,6 +5,7 @@ from parallel_et.kernels.rows import pad_rows
 from parallel_et.kernels.select import (
     along,
     largest,
+    largest_by_joint,
     overshoot,
     pairs_of_fields,
     pick,
@@ -28,6 +29,20 @@ def test_the_largest_scores_win_and_of_equal_ones_the_lower_index(H, count, ties
     found = np.empty((60, count), np.int32)
     largest(scores, found)
     np.testing.assert_array_equal(found, best_by_sorting(scores, count))
+
+
+@pytest.mark.parametrize("H, count", [(12, 1), (12, 5), (12, 12), (203, 20), (1000, 3), (1000, 40)])
+def test_of_equal_scores_the_larger_single_cause_joint_wins_and_then_the_lower_index(H, count):
+    rng = np.random.default_rng(8)
+    scores = rng.integers(-3, 1, (60, H)).astype(float)
+    Y, factors, bias = rng.normal(size=(60, 8)), rng.normal(size=(H, 8)), rng.normal(size=H)
+    factors[H // 2 :], bias[H // 2 :] = factors[0], bias[0]  # equal in both
+    found = np.empty((60, count), np.int32)
+    largest_by_joint(scores, Y, factors, 0.7, bias, found)
+    joint = 0.7 * Y @ factors.T + bias
+    joint[:, H // 2 :] = joint[:, :1]
+    order = [np.lexsort([np.arange(H), -joint[n], -scores[n]]) for n in range(60)]
+    np.testing.assert_array_equal(found, np.sort([one[:count] for one in order], 1))
 
 
 @pytest.mark.parametrize("H, count", [(10, 5), (40, 8), (333, 10)])

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from brute import iteration
 from problems import job_table, problem_of, random_data, random_params
+from scipy.optimize import minimize
 
 from parallel_et.core.contract import Knobs
 from parallel_et.core.em import iterate
+from parallel_et.models.parts.maximal import in_order
 from parallel_et.parallel.ranks import Ranks
 
 N, D, H = 41, 7, 5
@@ -61,3 +63,23 @@ def test_an_iteration_equals_brute_force(name, step, count, gamma, singletons, t
     assert float(new["pi"]) == pytest.approx(pi, rel=1e-10)
     np.testing.assert_allclose(new["W"], W, rtol=1e-10, atol=1e-10 * np.abs(W).max())
     assert float(new.get("sigma", np.nan)) == pytest.approx(sigma, rel=1e-10, nan_ok=True)
+
+
+@pytest.mark.parametrize("noise", ["gauss", "poisson"])
+def test_fields_that_keep_their_order_maximise_the_free_energy_in_that_order(noise):
+    """Against numerical maximisation over increments: the fields of one pixel, from the smallest old one up."""
+    rng = np.random.default_rng(9)
+    for _ in range(20):
+        old, new, weight = rng.gamma(2.0, 2.0, H), rng.gamma(2.0, 2.0, H), rng.gamma(1.0, 3.0, H) + 0.1
+        order = np.argsort(old)
+
+        def loss(steps, new=new[order], weight=weight[order]):
+            field = steps.cumsum()
+            gain = -0.5 * (field - new) ** 2 if noise == "gauss" else new * np.log(field) - field
+            return -(weight * gain).sum()
+
+        bounds = [(1e-9, None), *[(0.0, None)] * (H - 1)]
+        best = minimize(loss, np.full(H, 0.5), bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000})
+        found = in_order(old[:, None], new[:, None], weight[:, None])[order, 0]
+        np.testing.assert_allclose(found, best.x.cumsum(), atol=1e-3)
+        assert loss(np.diff(found, prepend=0.0)) <= best.fun + 1e-9

@@ -49,8 +49,8 @@ def test_means_reconstructions_and_best_states_equal_brute_force(name, count, ga
     means, mean_y, best = found.posterior.means(H), found.reconstruct(), found.best()
     assert (means.shape, mean_y.shape, best.shape, best.dtype) == ((N, H), (N, D), (N, gamma), np.int32)
     for n, y in enumerate(Y):
-        known = brute.considered(name, params["W"], y, count, gamma, singletons)
         sigma, pi = float(params.get("sigma", np.nan)), float(params["pi"])
+        known = brute.considered(name, params["W"], sigma, pi, y, count, gamma, singletons)
         q, _ = brute.posterior(name, params["W"], sigma, pi, y, known, 1.0)
         np.testing.assert_allclose(means[n], q @ known, rtol=1e-10, atol=1e-14)
         expected = sum(p * brute.mean(name, params["W"], s) for p, s in zip(q, known, strict=True))
@@ -79,6 +79,22 @@ def test_a_single_cause_outside_the_candidates_can_be_the_best(name, scale):
     outside = candidates[:, 0] != 3
     assert outside.sum() > 5
     assert (best[outside] == 3).all()
+
+
+@pytest.mark.parametrize("name", ["nmf", "mca", "nmf poisson", "mca poisson"])
+def test_candidates_do_not_depend_on_the_numbers_of_causes(name):
+    """Most fields lie wholly below most points here, and tie."""
+    rng = np.random.default_rng(5)
+    params, order = random_params(name, D, H, seed=1), rng.permutation(H)
+    params["W"] *= 0.2
+    Y = 6.0 + rng.poisson(3.0, (N, D))
+    other = {**params, "W": np.asfortranarray(params["W"][:, order])}
+    found, permuted = (posterior_of(name, one, Y, candidates=2, gamma=2, singletons=False) for one in (params, other))
+    np.testing.assert_array_equal(found.posterior.candidates, np.sort(order[permuted.posterior.candidates], 1))
+    np.testing.assert_allclose(found.posterior.evidence, permuted.posterior.evidence, rtol=1e-12)
+    sigma, pi = float(params.get("sigma", np.nan)), float(params["pi"])
+    expected = [brute.candidates(name, params["W"], sigma, pi, y, 2) for y in Y]
+    assert found.posterior.candidates.tolist() == expected
 
 
 @pytest.mark.parametrize("name", ["linca", "nmf"])

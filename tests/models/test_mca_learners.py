@@ -4,8 +4,9 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from brute import all_states, share
+from brute import all_states, log_noise, mean, share
 from problems import problem_of
+from scipy.special import logsumexp
 
 from parallel_et.core.contract import Block
 from parallel_et.core.em import iterate
@@ -37,7 +38,7 @@ def fields():
 
 
 def updated(model, inference, Y, temperature, params):
-    """The problem, and the parameters after one iteration from ``params``."""
+    """The problem, and what one iteration from ``params`` returns: parameters and information."""
     job = {
         "model": {"causes": H, **model},
         "data": {"source": "array:given"},
@@ -46,7 +47,7 @@ def updated(model, inference, Y, temperature, params):
     }
     ranks = Ranks()
     problem, _ = problem_of(job, Y, ranks)
-    return problem, iterate(problem, ranks, params, problem.plan.at(0, params))[0]
+    return problem, *iterate(problem, ranks, params, problem.plan.at(0, params))
 
 
 def evidence(W, y, causes, temperature):
@@ -90,7 +91,7 @@ def test_mca3_is_eq_9_11_16_17_33_and_34(points, temperature):
     expected = points * np.prod(1 - PI) * (1 + odds.sum() + pairs)
     params = {"W": np.asfortranarray(W), "pi": PI, "alpha": np.array(alpha)}
     model = {"name": "mca3", "each": ["pi"]}
-    _, new = updated(model, {"candidates": H, "gamma": 3}, Y, temperature, params)
+    _, new, _ = updated(model, {"candidates": H, "gamma": 3}, Y, temperature, params)
     np.testing.assert_allclose(new["W"].T, np.einsum("nid,nd->id", A, Y) / A.sum(0), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(new["pi"], np.minimum(active.mean(0), 1 - 1e-9), rtol=1e-10)
     np.testing.assert_allclose(new["alpha"], max(1.0, alpha + (expected - few) / points), rtol=1e-10)
@@ -108,9 +109,15 @@ def test_rmca_is_eq_21_and_22(points, temperature, tempered):
     expected = C * total / total.sum(1, keepdims=True)
     params = {"W": np.asfortranarray(W), "pi": np.array(pi)}
     model = {"name": "rmca", "total": C} | ({"tempered": tempered} if tempered else {})
-    _, new = updated(model, {"candidates": H, "gamma": 2}, Y, temperature, params)
+    _, new, info = updated(model, {"candidates": H, "gamma": 2}, Y, temperature, params)
     np.testing.assert_allclose(new["W"].T, expected, rtol=1e-10, atol=1e-12)
     assert new["pi"] == pi
+    power = 1.0 if tempered == "likelihood" else 1 / temperature  # of the prior
+    states = [s for s in all_states(H) if s.sum() <= 2]
+    prior = [power * (s.sum() * np.log(pi) + (H - s.sum()) * np.log(1 - pi)) for s in states]
+    logs = [[log_noise("mca poisson", y, mean("mca", W, s), np.nan) for s in states] for y in Y]
+    free_energy = logsumexp(np.array(prior) + np.array(logs) / temperature, axis=1).mean()
+    assert info.free_energy == pytest.approx(free_energy, rel=1e-10)
 
 
 def activity(W, odds, y, temperature):
@@ -161,7 +168,7 @@ def test_exact_learning_is_eq_9_to_12(points, temperature):
                 A[n] += q * share(W, s, rho)
     params = {"W": np.asfortranarray(W), "pi": PI}
     model = {"name": "mca", "noise": "poisson", "each": ["pi"]}
-    _, new = updated(model, {"scheme": "exact"}, Y, temperature, params)
+    _, new, _ = updated(model, {"scheme": "exact"}, Y, temperature, params)
     np.testing.assert_allclose(new["W"], np.einsum("ndi,nd->di", A, Y) / A.sum(0), rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(new["pi"], active.mean(0), rtol=1e-10)
 
@@ -171,7 +178,7 @@ def test_mca3_takes_other_states_than_the_papers_as_well(inference):
     """Fields are learned of states of up to two causes, whichever they are, and pi of all."""
     Y, W, alpha = data(40), fields(), 1.4
     params = {"W": np.asfortranarray(W), "pi": PI, "alpha": np.array(alpha)}
-    problem, new = updated({"name": "mca3", "each": ["pi"]}, inference, Y, 3.0, params)
+    problem, new, _ = updated({"name": "mca3", "each": ["pi"]}, inference, Y, 3.0, params)
     problem.kept.update(problem.scheme.keep(len(Y)))  # as they were before
     numerator, denominator, active = np.zeros((H, D)), np.zeros((H, D)), np.zeros(H)
     expectation = Expectation(problem, params, problem.plan.at(0, params), again=False)

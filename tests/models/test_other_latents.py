@@ -168,7 +168,8 @@ def test_one_pi_for_each_cause_equals_brute_force(name, cut):
         noise = brute.log_noise(name, y, brute.mean(name, params["W"], s), float(params.get("sigma", np.nan)))
         return noise + np.log(np.where(s, pi, 1 - pi)).sum()
 
-    states = [brute.considered(name, params["W"], y, 4, 2, True) for y in Y]
+    sigma = float(params.get("sigma", np.nan))
+    states = [brute.considered(name, params["W"], sigma, pi, y, 4, 2, True) for y in Y]
     logs = [np.array([log_joint(y, s) for s in some]) for y, some in zip(Y, states, strict=True)]
     F = np.array([logsumexp(some) for some in logs])
     assert info.free_energy == pytest.approx(F.mean(), rel=1e-10)

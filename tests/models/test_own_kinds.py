@@ -72,6 +72,20 @@ def test_an_iteration_equals_its_definition(kind, inference, temperature, cut):
         np.testing.assert_allclose(new[name], inside, rtol=1e-10, atol=1e-12, err_msg=name)
 
 
+def test_candidates_of_noisyor_are_the_most_probable_single_causes_by_their_own_priors():
+    rng, oracle = np.random.default_rng(6), brute.NoisyOr(H)
+    params = {"W": np.asfortranarray(rng.uniform(0.2, 0.8, (D, H))), "pi": np.array([0.02, 0.1, 0.4, 0.7])}
+    table = job_table({"name": "noisyor", "causes": H, "learn": ["W"], "each": ["pi"]}, {"candidates": 2, "gamma": 2})
+    del table["model"]["sigma"]
+    Y = (rng.random((N, D)) < 0.4).astype(float)
+    problem, _ = problem_of(table, Y)
+    found = Inference(problem.model, problem.scheme, params, ("candidates",)).block(Y)["candidates"]
+    alone = np.array([[oracle.log_joint(params, y, (h,)) for h in range(H)] for y in Y])
+    np.testing.assert_array_equal(found, np.sort(np.argsort(-alone, 1)[:, :2], 1))
+    odds = np.log(params["pi"] / (1 - params["pi"]))
+    assert (np.sort(np.argsort(odds - alone, 1)[:, :2], 1) != found).any()  # by the likelihood alone
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_inferred_equals_its_definition(kind):
     problem, params, oracle, Y = case(kind, {"candidates": 3, "gamma": 2, "singletons": True}, seed=5)

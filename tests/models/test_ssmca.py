@@ -227,6 +227,41 @@ def test_carried_sums_are_those_of_strengths_at_the_new_scale():
         np.testing.assert_allclose(again[name], new[name], rtol=1e-9)
 
 
+@pytest.mark.parametrize("N, close", [(60, 0.025), (600, 0.005)])
+def test_sigma_is_near_that_of_the_maximum_of_the_new_fields(N, close):
+    """Sigma has the owners of the E-step: exact where fields do not change, and near that where they change little."""
+    rng, place = np.random.default_rng(12), np.indices((3, 3)).reshape(2, 9)
+    bars = (place[:, :, None] == np.arange(3)).transpose(0, 2, 1).reshape(6, 9) * 10.0
+    s = np.where(rng.random((N, 6)) < 0.3, rng.normal(1.0, 0.25, (N, 6)), 0.0)
+    Y = np.maximum((s[..., None] * bars).max(1), 0.0) + rng.standard_normal((N, 9))
+    keys = {"scheme": "sample", "samples": 240, "chains": 1}
+    problem, params = problem_of(job_table({"name": "ssmca", "causes": 6, "learn": ALL}, keys), Y)
+    model, block, used = problem.model, Block(pad_rows(Y), 9, 0), np.ones(N, bool)
+    for iteration in range(12):
+        draws, _ = problem.scheme.infer(at_rest(model, problem.scheme, params, iteration), block, {})
+        total = Totals()
+        model.collect("all", model.prepare(params, STILL), block, draws, used, total)
+        total["points"] = np.array(float(N))
+        new = model.maximise("all", params, total, STILL, summary(Y))
+        W = model._fields(params, total)[0].T
+        values = valued(draws.states, draws.values, 6)
+        mean = np.maximum((values[:, :, None] * W).max(-1), 0.0)
+        best = np.sqrt(((Y[:, None] - mean) ** 2).mean())
+        assert iteration == 0 or float(new["sigma"]) == pytest.approx(best, rel=close)
+        params = {**params, **new}
+
+
+def test_fields_that_are_held_leave_the_scale_of_the_strengths_as_it_is():
+    rng, D, H = np.random.default_rng(8), 7, 3
+    params, model, held = params_of(rng, D, H, 2.0, 0.5, 1.0), model_of(D, H), STILL._replace(held=True)
+    shapes = {name: one.shape for name, one in model.sums("all").items()}
+    sums = {name: rng.gamma(3.0, 1.0, shape) for name, shape in shapes.items()} | {"points": np.array(50.0)}
+    new = model.maximise("all", params, sums, held, summary(np.ones((2, D))))
+    np.testing.assert_array_equal(new["W"], params["W"])
+    assert float(new["mu"]) == pytest.approx(sums["values"].sum() / sums["active"].sum(), rel=1e-12)
+    assert model.carried("all", sums, params, {**params, **new}) is sums
+
+
 def test_fields_stay_above_their_floor_and_have_the_mean_one():
     rng = np.random.default_rng(9)
     Y = np.maximum(rng.normal(0, 2, (60, 1)) * (np.arange(8) < 4), 0) + rng.normal(0, 0.3, (60, 8))

@@ -39,7 +39,7 @@ def inference_of(name, params, **options):
 
 def share(name, W, sigma, pi, y, count, gamma, singletons):
     """Q_n word for word: the joint summed over K_n, by that over all states."""
-    states = brute.considered(name, W, y, count, gamma, singletons)
+    states = brute.considered(name, W, sigma, pi, y, count, gamma, singletons)
     some, every = (
         brute.posterior(name, W, sigma, pi, y, which, 1.0)[1] for which in (states, brute.all_states(W.shape[1]))
     )

@@ -45,8 +45,9 @@ def test_the_reconstruction_error_equals_brute_force(name):
     run, source = problem(name, 70)
     params, total = run.params, 0.0
     for y in source.table:
-        states = brute.considered(name, params["W"], y, 3, 2, True)
-        q, _ = brute.posterior(name, params["W"], float(params["sigma"]), float(params["pi"]), y, states, 1.0)
+        sigma, pi = float(params["sigma"]), float(params["pi"])
+        states = brute.considered(name, params["W"], sigma, pi, y, 3, 2, True)
+        q, _ = brute.posterior(name, params["W"], sigma, pi, y, states, 1.0)
         shown = sum(p * brute.mean(name, params["W"], s) for p, s in zip(q, states, strict=True))
         if name != "mca":
             np.testing.assert_allclose(shown, params["W"] @ (q @ states))  # as the paper has it

@@ -29,8 +29,13 @@ def busy_data(name, N, params, share, noise, seed):
     return clean + rng.normal(0, noise, clean.shape), s
 
 
+def numbers(params):
+    """Fields, sigma and pi."""
+    return params["W"], float(params["sigma"]), float(params["pi"])
+
+
 def most_probable(name, params, y, states):
-    logs = [brute.log_joint(name, params["W"], float(params["sigma"]), float(params["pi"]), y, s) for s in states]
+    logs = [brute.log_joint(name, *numbers(params), y, s) for s in states]
     return states[int(np.argmax(logs))]
 
 
@@ -38,7 +43,7 @@ def raised_map(name, params, y, count, gamma, singletons, most):
     """The MAP state and the last gamma of the procedure of OCA sec. 4.5, word for word."""
     H = params["W"].shape[1]
     while True:
-        best = most_probable(name, params, y, brute.considered(name, params["W"], y, count, gamma, singletons))
+        best = most_probable(name, params, y, brute.considered(name, *numbers(params), y, count, gamma, singletons))
         higher = min(count + 1, H), gamma + 1
         if best.sum() < gamma or gamma == count == H or Latents(H).states(*higher) > most:
             return best, gamma
@@ -55,10 +60,10 @@ def test_all_tables_of_a_block_equal_brute_force(name, count, gamma, singletons)
     assert {key: (value.shape, value.dtype) for key, value in found.items()} == trained.tables(21)
     assert set(found) == {*WHAT, "map_gamma"}
     for n, y in enumerate(Y.astype(np.float64)):
-        states = brute.considered(name, params["W"], y, count, gamma, singletons)
-        q, F = brute.posterior(name, params["W"], float(params["sigma"]), float(params["pi"]), y, states, 1.0)
+        states = brute.considered(name, *numbers(params), y, count, gamma, singletons)
+        q, F = brute.posterior(name, *numbers(params), y, states, 1.0)
         assert found["evidence"][n] == pytest.approx(F, rel=1e-10)
-        assert found["candidates"][n].tolist() == brute.candidates(name, params["W"], y, count)
+        assert found["candidates"][n].tolist() == brute.candidates(name, *numbers(params), y, count)
         np.testing.assert_allclose(found["means"][n], q @ states, rtol=1e-10, atol=1e-14)
         expected = sum(p * brute.mean(name, params["W"], s) for p, s in zip(q, states, strict=True))
         np.testing.assert_allclose(found["reconstruction"][n], expected, rtol=1e-10, atol=1e-10)

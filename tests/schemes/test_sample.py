@@ -371,6 +371,24 @@ def test_chains_and_samples_that_do_not_divide_make_whole_sweeps():
     assert scheme.words == "150 samples a point, in 10 chains of 3 sweeps over 5 causes"
 
 
+@pytest.mark.parametrize("burn_in, samples, burn", [(1 / 3, 200, 1), (1 / 3, 100, 0), (0.0, 200, 0), (1 / 3, 600, 2)])
+def test_short_chains_forget_a_sweep_where_they_have_another(burn_in, samples, burn):
+    keys = {**SAMPLE, "samples": samples, "chains": 20, "burn_in": burn_in}
+    job = check_job(job_table({"name": "linca", "causes": H}, keys))
+    assert job.Scheme(job.inference, job.Model(job.model, 3).latents).burn == burn
+
+
+def test_two_sweeps_of_chains_that_begin_with_any_cause_leave_pi_where_it_is():
+    rng, causes = np.random.default_rng(3), 12
+    W = rng.normal(0, 2, (20, causes))
+    params = {"W": np.asfortranarray(W), "sigma": np.array(1.0), "pi": np.array(0.2)}
+    Y = (rng.random((600, causes)) < 0.2) @ W.T + rng.standard_normal((600, 20))
+    model, keys = {"name": "linca", "causes": causes}, {**SAMPLE, "samples": 2 * 20 * causes, "chains": 20}
+    exact = inferred(model, {"scheme": "exact"}, params, Y)[0].means(causes).mean()
+    found = [inferred(model, keys, params, Y, seed)[0].means(causes).mean() for seed in range(4)]
+    assert abs(np.mean(found) - exact) < 0.004
+
+
 JOB = """
 [model]
 name = "linca"

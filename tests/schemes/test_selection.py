@@ -89,9 +89,11 @@ def test_of_low_rank_each_is_left_out_as_well(kernel, single, monkeypatch):
         np.testing.assert_allclose(found[n], expected, atol=2e-3 if single else 1e-8)
 
 
-def test_predictions_are_ranked_in_units_of_their_root_mean_square():
+def test_predictions_are_ranked_in_units_of_the_root_of_the_mean_of_target_times_prediction():
     problem, params, Y = learned("linear", 20)
     all_of_them = predictions(problem, params, Y, problem.scheme.vacant(N))
+    expected = (targets_of(problem) * all_of_them).mean(0)
+    np.testing.assert_allclose(params["gp_scale"][0] ** 2, expected, rtol=1e-3)
     added = float(params["gp_white"]) * (params["gp_weights"] ** 2).sum(0) / N
     np.testing.assert_allclose(params["gp_scale"][0] ** 2, (all_of_them**2).mean(0) + added, rtol=1e-3)
 

@@ -5,7 +5,7 @@ import numpy as np
 from parallel_et.core.contract import Param, Params
 from parallel_et.core.states import binary
 from parallel_et.core.terms import Deal, alone
-from parallel_et.kernels import select
+from parallel_et.kernels import counts, select
 from parallel_et.kernels.rows import aligned, pad_rows, padded
 
 W = Param("DH", "generative fields, one for each cause")
@@ -46,6 +46,26 @@ def overshoot(Y: np.ndarray, WT: np.ndarray) -> np.ndarray:
     scores = np.empty((len(Y), len(WT)))
     select.overshoot(Y, WT, scores)
     return scores
+
+
+def overshoot_of_counts(Y: np.ndarray, WT: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """As ``overshoot`` for Poisson noise, up to a term of y alone; fields and their logarithms (H, width); (n, H)."""
+    scores = np.empty((len(Y), len(WT)))
+    counts.overshoot(Y, WT, logs, scores)
+    return scores
+
+
+def best_below(
+    scores: np.ndarray, count: int, Y: np.ndarray, factors: np.ndarray, precision: float, bias: np.ndarray
+) -> np.ndarray:
+    """The ``count`` causes with the largest scores (n, H), in rising order; (n, count) int32.
+
+    All fields that lie wholly below a point tie. Of these the causes with the larger log joint as the only cause are
+    taken, which is ``precision`` Y . ``factors`` + ``bias`` up to a constant; of equal ones those of lower index.
+    """
+    candidates = np.empty((len(scores), count), np.int32)
+    select.largest_by_joint(scores, Y, factors, precision, np.ascontiguousarray(bias), candidates)
+    return candidates
 
 
 def block_norms(Y: np.ndarray) -> np.ndarray:

@@ -12,11 +12,20 @@ from numpy.polynomial import chebyshev
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, Summary, Totals
 from parallel_et.core.options import ModelOptions, number_of
 from parallel_et.core.posterior import Listed, Posterior, Sparse, Tabled
-from parallel_et.core.states import Table, best
+from parallel_et.core.states import Table
 from parallel_et.kernels import counts, maximal, shares, truncated
 from parallel_et.kernels.rows import LANES, aligned
 from parallel_et.models.parts.beside import fields_beside
-from parallel_et.models.parts.fields import W, all_products, block_norms, overshoot, rows_of, with_none
+from parallel_et.models.parts.fields import (
+    W,
+    all_products,
+    best_below,
+    block_norms,
+    overshoot,
+    overshoot_of_counts,
+    rows_of,
+    with_none,
+)
 from parallel_et.models.parts.listed import weighted
 from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
@@ -175,11 +184,9 @@ class MaximalModel(Model):
         return Seen(Y, level, base, all_products(Y, ready.factors) if singles else np.empty((len(Y), 0)))
 
     def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        if self.counts:
-            scores = np.empty((len(seen.Y), self.H))
-            counts.overshoot(seen.Y, ready.WT, ready.factors, scores)
-            return best(scores, count)
-        return best(overshoot(seen.Y, ready.WT), count)
+        WT, factors = ready.WT, ready.factors
+        scores = overshoot_of_counts(seen.Y, WT, factors) if self.counts else overshoot(seen.Y, WT)
+        return best_below(scores, count, seen.Y, factors, ready.precision, ready.bias)
 
     def over_table(
         self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool

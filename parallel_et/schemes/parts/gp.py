@@ -34,9 +34,9 @@ PIECE = 1 << 20
 class GPSelection(Selection):
     """Candidates are the atoms whose probability, as a Gaussian process predicts it from all other points, is largest.
 
-    Each is taken in units of the root mean square of its predictions, ``scale``: where an atom is not a candidate its
-    target is zero, whatever it would be. So the targets of an atom that is seldom a candidate are too small, and by
-    their size alone it would be so ever more seldom.
+    Predictions are divided by the ``scale`` of their atom, the root of the mean of target times prediction. Where an
+    atom is not a candidate its target is zero, whatever it would be. So the targets of an atom that is seldom a
+    candidate are too small, and by their size alone it would be so ever more seldom.
 
     Of a point that is learned from, its own part in the prediction is taken out: with the prediction m, the leverage l
     and the target s that is (m - l s) / (1 - l), the quotient of TH eq. 4.6, from its own row alone.
@@ -59,7 +59,7 @@ class GPSelection(Selection):
         "gp_factor": Param("QQ", "what makes features of kernels"),
         "gp_root": Param("QQ", "a root of the inverse of the gram matrix"),
         "gp_weights": Param("QH", "of features in predictions"),
-        "gp_scale": Param("1H", "the root mean square of predictions"),
+        "gp_scale": Param("1H", "the root of the mean of target times prediction"),
     }
 
     def __init__(self, options: GPOptions, latents: Latents, candidates: int) -> None:
@@ -172,7 +172,7 @@ class GPSelection(Selection):
         if stage == "gram":
             root, state[0, 1] = root_of(sums["gram"], float(params["gp_white"])), knobs.iteration + 1
         half = root.T @ sums["targets"].T
-        scale = np.sqrt((half**2).sum(0, keepdims=True) / state[0, 2])  # with what the white term adds
+        scale = np.sqrt((half**2).sum(0, keepdims=True) / state[0, 2])
         scale[scale == 0.0] = 1.0
         return {"gp_root": root, "gp_weights": root @ half, "gp_scale": scale, "gp_state": state}
 
