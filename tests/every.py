@@ -40,5 +40,6 @@ def class_of(model: dict[str, Any]) -> Any:
 
 def begin(model: Any, N: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Parameters as a model draws them for data of the size 6, with a spread of 1."""
-    summary = Summary(N, model.D, 12.0, 4.0, 6.0, 0.0, spread=1.0)
+    heights, spreads = np.full(model.D, 12.0), np.ones(model.D)
+    summary = Summary(N, model.D, 12.0, 4.0, 6.0, 0.0, spread=1.0, heights=heights, spreads=spreads)
     return model.constrain({key: start_of(model, key, summary, rng) for key in model.params})

@@ -22,6 +22,7 @@ from parallel_et.core.terms import (
     Kept,
     Knob,
     Knobs,
+    Limited,
     Noise,
     Param,
     Params,
@@ -264,6 +265,14 @@ class Model(Learner):
             name: value if limits.get(name, free) == free else np.clip(value, *limits[name])
             for name, value in params.items()
         }
+
+    def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
+        """Yield a clause for each parameter that a floor or a limit of double precision holds, by default the noise's.
+
+        It names the parameter and its value, and ends without a full stop.
+        """
+        noise = getattr(self, "noise", None)
+        return noise.at_limits(params, summary) if isinstance(noise, Limited) else iter(())
 
     def nanoseconds(self, states: int) -> float:
         """What a point with so many states takes in an iteration, roughly."""

@@ -122,6 +122,13 @@ class Listed(Weights):
 
 
 @dataclass(frozen=True)
+class ListedErrors(Listed):
+    """Listed states with the expected squared residual of each point, ``errors`` (n,) = <|y_n - W s|^2>."""
+
+    errors: np.ndarray
+
+
+@dataclass(frozen=True)
 class Draws(Listed):
     """States that were drawn for each point, equal ones maybe several times, with values of their active atoms.
 
@@ -199,12 +206,14 @@ class Moments(Posterior):
     candidates : (n, H') int32, in rising order
     moments : (H' (H' + 1) / 2, n) <s_i s_j> of the candidates i <= j at row j (j + 1) / 2 + i
     norms : (n,) |y_n|^2
+    errors : (n,) <|y_n - W s|^2>
     alone : weights of the states with one cause outside the candidates
     """
 
     candidates: np.ndarray
     moments: np.ndarray
     norms: np.ndarray
+    errors: np.ndarray
     alone: Sparse
 
     def means(self, atoms: int) -> np.ndarray:
@@ -233,6 +242,7 @@ class ValueMoments(Posterior):
     moments : (H' (H' + 1) / 2, n) <s_i s_j> of the candidates i <= j at row j (j + 1) / 2 + i
     alone : of the states with one cause outside the candidates; the moments are of s, not given that it is active
     found : (n, g) the most probable state
+    errors : (n,) <|y_n - W s|^2>
     """
 
     candidates: np.ndarray
@@ -241,6 +251,7 @@ class ValueMoments(Posterior):
     moments: np.ndarray
     alone: Alone
     found: np.ndarray
+    errors: np.ndarray
 
     @property
     def nbytes(self) -> int:

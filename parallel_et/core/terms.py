@@ -1,7 +1,7 @@
 """What engine, models and schemes hand to each other: parameters, schedules, sums, points, priors and noises."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class Summary(NamedTuple):
     spread : root mean square of what is left of the values when each dimension has its mean subtracted
     offset : root mean square of these means
     constant, empty : dimensions in which all points have the same value, other than zero, or zero
+    heights, spreads : (D,) largest magnitude and standard deviation of each dimension
     """
 
     points: int
@@ -38,6 +39,8 @@ class Summary(NamedTuple):
     offset: float = 0.0
     constant: int = 0
     empty: int = 0
+    heights: np.ndarray = np.empty(0)
+    spreads: np.ndarray = np.empty(0)
 
 
 class Rule(NamedTuple):
@@ -174,3 +177,11 @@ class Noise(Protocol):
 
     def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
         """Points around their means."""
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A noise whose parameters have a floor or a range beyond which double precision fails."""
+
+    def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
+        """Yield a clause for each parameter that is at such a limit."""

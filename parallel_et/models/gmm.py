@@ -1,6 +1,6 @@
 """A mixture of Gaussians with clusters of several shapes (TV Alg. 2)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -11,9 +11,7 @@ from parallel_et.core.options import ModelOptions
 from parallel_et.models.parts.covariances import KINDS
 from parallel_et.models.parts.fields import rows_of
 from parallel_et.models.parts.mixture import PI, Mixture, Ready
-
-DIGITS = 1e-15
-"""Variances are at least this share of the square of the largest value: below it gaps are rounding errors."""
+from parallel_et.models.parts.rounding import RESIDUAL
 
 
 class GMMOptions(ModelOptions):
@@ -56,7 +54,8 @@ class GMM(Mixture):
 
     def start(self, name: str, summary: Summary) -> tuple[Any, float]:
         if name == "var":
-            return self.kind.of(max(0.0, summary.rms**2 - summary.mean**2) or 1.0), 0.0
+            variances = np.broadcast_to(summary.spreads, self.D) ** 2
+            return self.kind.along(np.where(variances > 0, variances, summary.spread**2 or 1.0)), 0.0
         return super().start(name, summary)
 
     def filled(self, name: str, value: float) -> np.ndarray:
@@ -77,6 +76,20 @@ class GMM(Mixture):
         gap = Y - self.mean(ready.params, states)
         return self.prior.log(ready.params, states) + self.kind.log_density(ready.params, gap, states[..., 0])
 
+    def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
+        if "var" not in self.options.learn:
+            return
+        variances = self.kind.variances(params["var"])
+        least = self.kind.variances(self.kind.along((RESIDUAL * summary.heights) ** 2))
+        reg = self.options.reg
+        if count := int((variances <= least).sum()):
+            yield f"{count} of {variances.size} variances are at their floor, the rounding errors of the data"
+        if count := int(((reg > 0.5 * variances) & (variances > least)).sum()):
+            yield (
+                f"model.reg = {reg:g} makes up more than half of {count} of {variances.size} variances: "
+                "the data are small beside it"
+            )
+
     def prepare(self, params: Params, knobs: Knobs) -> Ready:
         return Ready(params, rows_of(params), self.kind.form(params))
 
@@ -94,7 +107,7 @@ class GMM(Mixture):
     ) -> Params:
         if "var" not in self.options.learn:
             return {}
-        least = DIGITS * summary.largest**2
+        least = (RESIDUAL * summary.heights) ** 2
         with np.errstate(divide="ignore", invalid="ignore"):
             new = self.kind.learn(params, (W - params["W"]).T, gaps, sums) + self.kind.of(self.options.reg)
         return {"var": self.kind.settle(params["var"], new, used, least)}

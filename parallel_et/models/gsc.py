@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parallel_et.core.contract import UNUSED, Block, Knobs, Param, Params, Sum, Summary, Totals
-from parallel_et.core.posterior import Alone, Sparse, ValueMoments, best_of
+from parallel_et.core.posterior import Alone, Sparse, ValueMoments, best_of, weigh
 from parallel_et.core.states import Table, best, binary
 from parallel_et.core.terms import Rule
-from parallel_et.kernels import gsc, linear, listed, select
+from parallel_et.kernels import VACANT, gsc, linear, listed, residuals, select
 from parallel_et.models.parts.fields import all_products, block_norms, rows_of, with_none
-from parallel_et.models.parts.linear import LinearMean, Seen
+from parallel_et.models.parts.linear import HUGE, LinearMean, Seen
+from parallel_et.models.parts.rounding import far
 
 WIDEST = 1e50
 """Magnitude that mean and variance of a value may have."""
@@ -87,10 +88,9 @@ class GSC(LinearMean):
     def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         """log p(b, y) of supports, the values integrated out, (...)."""
         lead = np.broadcast_shapes(Y.shape[:-1], states.shape[:-1])
-        product = np.broadcast_to(Y @ ready.WT[:, : self.D].T, (*lead, self.H)).reshape(-1, self.H)
-        base = np.broadcast_to(ready.empty - 0.5 * ready.precision * (Y * Y).sum(-1), lead).reshape(-1)
-        rows = np.broadcast_to(states, (*lead, states.shape[-1])).reshape(len(base), 1, -1)
-        return self._log_states(ready, np.ascontiguousarray(product), np.ascontiguousarray(base), rows).reshape(lead)
+        rows = np.broadcast_to(states, (*lead, states.shape[-1])).reshape(-1, states.shape[-1])
+        points = np.broadcast_to(Y, (*lead, Y.shape[-1])).reshape(-1, Y.shape[-1])
+        return fits(ready, points, rows).log_joint.reshape(lead)
 
     def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
         norms = block_norms(block.rows)
@@ -104,14 +104,17 @@ class GSC(LinearMean):
         self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
     ) -> ValueMoments:
         n, C = candidates.shape
+        if len(far(seen.base)):
+            return self._by_residuals(ready, seen, candidates, table, beta, singles)
         products = np.empty((n, C))
         select.pick(seen.product, candidates, products)
         others = alone(ready, seen.product) if singles else np.empty((n, 0))
-        evidence, chance, values, moments = (
+        evidence, chance, values, moments, errors = (
             np.empty(n),
             np.empty((C, n)),
             np.empty((C, n)),
             np.empty((C * (C + 1) // 2, n)),
+            np.empty(n),
         )
         chosen, weight = np.empty(n, np.int32), np.empty(n)
         gsc.posterior(
@@ -132,44 +135,81 @@ class GSC(LinearMean):
             chosen,
             weight,
         )
+        squares, none = np.diagonal(ready.gram).copy(), np.empty((n, 0))
+        residuals.errors_of_moments(
+            seen.norms, products, squares, ready.gram, none, candidates, values, moments, errors
+        )
         outside = Sparse.of(others)
-        atom, single = outside.heaviest()
-        found = best_of(table.chosen(candidates, chosen), atom, single > weight)
-        return ValueMoments(evidence, candidates, chance, values, moments, given_alone(ready, seen, outside), found)
+        single = given_alone(ready, seen, outside)
+        row, h = outside.row, outside.column
+        errors += np.bincount(row, squares[h] * single.square - 2 * seen.product[row, h] * single.mean, n)
+        atom, most = outside.heaviest()
+        found = best_of(table.chosen(candidates, chosen), atom, most > weight)
+        return ValueMoments(evidence, candidates, chance, values, moments, single, found, errors)
+
+    def _by_residuals(
+        self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
+    ) -> ValueMoments:
+        """Return the posterior of a block by least squares for each point and support."""
+        n = len(candidates)
+        states = table.states(candidates)
+        if singles:
+            every = np.broadcast_to(np.arange(self.H, dtype=np.int32)[:, None], (n, self.H, 1)).copy()
+            np.put_along_axis(every[..., 0], candidates, VACANT, 1)
+            wide = np.full((n, self.H, states.shape[-1]), -1, np.int32)
+            wide[..., :1] = every
+            states = np.concatenate([states, wide], 1)
+        evidence, q = weigh(super().log_states(ready, Block(seen.Y, self.D, 0), states), beta)
+        return self.over_listed(ready, seen, evidence, np.ascontiguousarray(states), Sparse.of(q))
 
     def over_listed(
         self, ready: Ready, seen: Seen, evidence: np.ndarray, states: np.ndarray, q: Sparse
     ) -> ValueMoments:
         candidates, members = listed.over_candidates(states, q.start, q.column, self.H)
         n, C = candidates.shape
-        chance, values, moments = np.empty((C, n)), np.empty((C, n)), np.empty((C * (C + 1) // 2, n))
-        gsc.moments_of_states(
-            seen.product,
-            ready.slab,
-            ready.gram,
-            ready.precision,
-            states,
-            candidates,
-            members,
-            *q,
-            chance,
-            values,
-            moments,
+        chance, values, moments, errors = (
+            np.empty((C, n)),
+            np.empty((C, n)),
+            np.empty((C * (C + 1) // 2, n)),
+            np.empty(n),
         )
-        none = Alone(Sparse.of(np.empty((n, 0))), np.empty(0), np.empty(0))
-        return ValueMoments(evidence, candidates, chance, values, moments, none, states[np.arange(n), q.heaviest()[0]])
+        if len(far(seen.base)):
+            add_fits(ready, seen.Y[:, : self.D], states, members, q, chance, values, moments, errors)
+        else:
+            products = np.take_along_axis(seen.product, candidates, 1)
+            squares, none = np.diagonal(ready.gram).copy(), np.empty((n, 0))
+            gsc.moments_of_states(
+                seen.product,
+                ready.slab,
+                ready.gram,
+                ready.precision,
+                states,
+                candidates,
+                members,
+                *q,
+                chance,
+                values,
+                moments,
+            )
+            residuals.errors_of_moments(
+                seen.norms, products, squares, ready.gram, none, candidates, values, moments, errors
+            )
+        single = Alone(Sparse.of(np.empty((n, 0))), np.empty(0), np.empty(0))
+        found = states[np.arange(n), q.heaviest()[0]]
+        return ValueMoments(evidence, candidates, chance, values, moments, single, found, errors)
 
     def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
-        return self._log_states(ready, seen.product, seen.base, states)
-
-    def _log_states(self, ready: Ready, product: np.ndarray, base: np.ndarray, states: np.ndarray) -> np.ndarray:
+        if len(far(seen.base)):
+            return super().log_states(ready, Block(seen.Y, self.D, 0), states)
         logs = np.empty(states.shape[:2])
         rows = np.ascontiguousarray(states, np.int32)
-        gsc.log_states(product, base, ready.slab, ready.gram, ready.precision, rows, logs)
+        gsc.log_states(seen.product, seen.base, ready.slab, ready.gram, ready.precision, rows, logs)
         return logs
 
     def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
         base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
+        if len(far(base)):
+            return super().log_singles(ready, block)
         return alone(ready, all_products(block.rows, ready.WT)) + base[:, None]
 
     def best(self, ready: Ready, block: Block, posterior: ValueMoments) -> np.ndarray:
@@ -179,6 +219,7 @@ class GSC(LinearMean):
         H = self.H
         return {
             "yy": Sum((), lambda params, summary: summary.dims * summary.largest**2),
+            "error": Sum((), largest_error),
             "ys": Sum((self.width * H,), lambda params, summary: summary.largest * largest_value(params, summary)),
             "ss": Sum((H * (H + 1) // 2,), lambda params, summary: largest_square(params, summary)),
             "s": Sum((H,), largest_value),
@@ -193,6 +234,7 @@ class GSC(LinearMean):
         gsc.add_pairs(posterior.candidates, posterior.moments, start, cause, alone.square, used, *total.words("ss"))
         linear.add_fields(block.rows, *means, 1, *total.words("ys"))
         total.add("yy", block_norms(block.rows)[used].sum())
+        total.add("error", posterior.errors[used].sum())
         outside = np.repeat(used, np.diff(start))
         for name, inside, single in (("active", posterior.chance, weight), ("s", posterior.values, alone.mean)):
             within = np.bincount(posterior.candidates[used].reshape(-1), inside.T[used].reshape(-1), self.H)
@@ -268,6 +310,89 @@ def largest_value(params: Params, summary: Summary) -> float:
 def largest_square(params: Params, summary: Summary) -> float:
     """The most that the square of a value can be in the mean, given any support."""
     return float(largest_value(params, summary) ** 2 + np.max(params["psi"]))
+
+
+def largest_error(params: Params, summary: Summary) -> float:
+    """Return the largest <|y - W s|^2> given any support.
+
+    At the mean values it is at most the least |y - W z|^2 + sigma^2 sum_h (z_h - mu_h)^2 / psi_h, which is at most
+    its value at z = mu. The spread of the values adds sigma^2 for each active cause at most.
+    """
+    mean = np.sum(np.abs(params["mu"]) * np.linalg.norm(params["W"], axis=0))
+    length = np.sqrt(summary.dims) * summary.largest + mean
+    return float(np.nan_to_num(length**2 + params["W"].shape[1] * params["sigma"] ** 2, nan=HUGE, posinf=HUGE))
+
+
+class Fits(NamedTuple):
+    """Least-squares fits of m points, each by the fields of one support (m, g).
+
+    Attributes
+    ----------
+    log_joint : (m,) log p(b, y)
+    value : (m, g) posterior means of the values, 0 for padding
+    covariance : (m, g, g) their posterior covariance
+    error : (m,) <|y - W s|^2>
+    """
+
+    log_joint: np.ndarray
+    value: np.ndarray
+    covariance: np.ndarray
+    error: np.ndarray
+
+
+def fits(ready: Ready, Y: np.ndarray, states: np.ndarray) -> Fits:
+    """Fit points Y (m, D) by supports (m, g), without differences of large products.
+
+    The values are z = mu + sqrt(psi) u, and u minimises |(y - W mu) / sigma - W sqrt(psi) / sigma u|^2 + |u|^2.
+    The triangle R of a QR decomposition of that problem gives means, covariances and the determinant.
+    Costs about 2 g^2 D operations a point.
+    """
+    (m, g), D = states.shape, Y.shape[1]
+    psi, mu, odds = (with_none(row)[states] for row in ready.slab)
+    root = np.sqrt(psi)
+    fields = with_none(ready.WT[:, :D])[states].swapaxes(1, 2)
+    scale = np.sqrt(ready.precision)
+    stacked = np.concatenate([fields * (scale * root)[:, None], np.broadcast_to(np.eye(g), (m, g, g))], 1)
+    target = np.zeros((m, D + g))
+    target[:, :D] = scale * (Y - np.einsum("mdg,mg->md", fields, mu))
+    Q, R = np.linalg.qr(stacked)
+    inverse = np.linalg.inv(R)
+    u = np.einsum("mij,mkj,mk->mi", inverse, Q, target)
+    rest = target - np.einsum("mdg,mg->md", stacked, u)
+    log_root = np.log(np.abs(np.diagonal(R, axis1=1, axis2=2))).sum(1)
+    log_joint = ready.empty + odds.sum(1) - log_root - 0.5 * (rest * rest).sum(1)
+    factor = root[:, :, None] * inverse
+    spread = np.einsum("mdi,mij->mdj", fields, factor)
+    error = (rest[:, :D] ** 2).sum(1) / ready.precision + (spread * spread).sum((1, 2))
+    return Fits(log_joint, mu + root * u, factor @ factor.swapaxes(1, 2), error)
+
+
+def add_fits(
+    ready: Ready,
+    Y: np.ndarray,
+    states: np.ndarray,
+    members: np.ndarray,
+    q: Sparse,
+    chance: np.ndarray,
+    values: np.ndarray,
+    moments: np.ndarray,
+    errors: np.ndarray,
+) -> None:
+    """Write the moments over candidates of states (n, K, g) by ``fits``; all else as ``gsc.moments_of_states``."""
+    for out in (chance, values, moments, errors):
+        out[:] = 0.0
+    row, index, weight = q.row, q.column, q.value
+    found = fits(ready, Y[row], states[row, index])
+    np.add.at(errors, row, weight * found.error)
+    square = found.covariance + found.value[:, :, None] * found.value[:, None]
+    for i in range(members.shape[1]):
+        some = members[:, i] >= 0
+        here = members[some, i]
+        np.add.at(chance, (here, row[some]), weight[some])
+        np.add.at(values, (here, row[some]), (weight * found.value[:, i])[some])
+        for j in range(i + 1):
+            high, low = np.maximum(here, members[some, j]), np.minimum(here, members[some, j])
+            np.add.at(moments, (high * (high + 1) // 2 + low, row[some]), (weight * square[:, i, j])[some])
 
 
 MODEL = GSC

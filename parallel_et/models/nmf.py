@@ -16,6 +16,9 @@ from parallel_et.models.parts.noises import NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.solve import solve_sums
 from parallel_et.models.parts.starts import FROM_MOMENTS
 
+TIE = 1e-12
+"""Relative difference of squared errors below which two solutions of the M-step are equally good."""
+
 
 class NMFOptions(NoiseOptions):
     """The keys of [model] for nmf."""
@@ -60,7 +63,7 @@ class NMF(LinearModel):
         if knobs.undisturbed:
             # what is clamped may be worse than what was there; multiplicative steps never are
             new, ys, ss = np.maximum(new, 0.0), sums.ys, sums.ss
-            worse = errors(new, ys, ss) > errors(WT, ys, ss)
+            worse = ~improved(WT, new, ys, ss)
             new[:, worse] = self._multiplied(WT[:, worse], ys[:, worse], ss, points)
         return new, nowhere
 
@@ -90,6 +93,7 @@ class NMFOfCounts(NMF):
     )
     observe_chains, sample = Model.observe_chains, Model.sample
     log_states, over_table, best, reconstruct = Model.log_states, Model.over_table, Model.best, Model.reconstruct
+    over_listed, carried = Model.over_listed, Model.carried
     collect, usage, nanoseconds = Model.collect, Model.usage, Model.nanoseconds
 
     def __init__(self, options: Any, dims: int) -> None:
@@ -123,9 +127,14 @@ class NMFOfCounts(NMF):
         return {"W": fields, "pi": self.prior.learn(params, active, points, knobs)}
 
 
-def errors(WT: np.ndarray, ys: np.ndarray, ss: np.ndarray) -> np.ndarray:
-    """Sum of <|y - W s|^2> of each dimension, but for that of y alone; (D,)."""
-    return (WT * (ss @ WT - 2 * ys)).sum(0)
+def improved(old: np.ndarray, new: np.ndarray, ys: np.ndarray, ss: np.ndarray) -> np.ndarray:
+    """Return the dimensions in which fields ``new`` (H, D) have a squared error below that of the ``old``, (D,) bool.
+
+    A difference within ``TIE`` of the terms that make it counts as none, so that rounding does not decide.
+    """
+    change = new - old
+    gain = (change * (2 * (ys - ss @ old) - ss @ change)).sum(0)
+    return gain > TIE * (np.abs(change) * np.abs(ys)).sum(0)
 
 
 def bounds_of_counts(Y: np.ndarray, W: np.ndarray) -> np.ndarray:

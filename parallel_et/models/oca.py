@@ -10,7 +10,7 @@ from scipy.special import gammaln
 
 from parallel_et.core.contract import UNUSED, Block, Knob, Knobs, Model, Param, Params, Sum, Summary, Totals
 from parallel_et.core.options import ModelOptions
-from parallel_et.core.posterior import Listed, Sparse, Tabled
+from parallel_et.core.posterior import Listed, Posterior, Sparse, Tabled
 from parallel_et.core.states import Latents, Table, best
 from parallel_et.errors import UserError
 from parallel_et.kernels import occlusion
@@ -19,6 +19,7 @@ from parallel_et.models.parts.fields import all_products, block_norms, with_none
 from parallel_et.models.parts.listed import weighted
 from parallel_et.models.parts.noises import SIGMA, Gauss
 from parallel_et.models.parts.priors import PI, Ordered
+from parallel_et.models.parts.rounding import SHARP, far
 
 SHARPEST = 21.0
 """Sharpness of the occlusion in the M-step from T = 1.05 on (OCA sec. 4.1)."""
@@ -197,7 +198,9 @@ class OCA(Model):
 
     def over_table(
         self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
-    ) -> Tabled:
+    ) -> Posterior:
+        if len(far(seen.base)):
+            return super().over_table(ready, Block(seen.Y, self.D, 0), candidates, table, beta, singles)
         n = len(candidates)
         evidence, weights = np.empty(n), np.empty((n, len(table)))
         alone = seen.product if singles else np.empty((n, 0))
@@ -223,6 +226,8 @@ class OCA(Model):
         return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(alone))
 
     def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
+        if len(far(seen.base)):
+            return super().log_states(ready, Block(seen.Y, self.D, 0), states)
         logs = np.empty(states.shape[:2])
         masks, heights, features, odds = ready.masks, ready.heights, ready.features, ready.odds
         occlusion.log_states(
@@ -232,6 +237,8 @@ class OCA(Model):
 
     def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
         seen = self.observe(ready, block, True)
+        if len(far(seen.base)):
+            return super().log_singles(ready, block)
         return seen.product * ready.precision + ready.bias + seen.base[:, None]
 
     # the M-step
@@ -262,8 +269,24 @@ class OCA(Model):
         for name, values in zip(names, found, strict=True):
             total.add(name, values)
         if stage == "all":  # as F_n = <log p^beta> - <log q>
-            errors = 2 / ready.precision * (ready.empty - T * posterior.evidence - inner)
-            total.add("error", np.maximum(errors[used], 0.0).sum())
+            gap = ready.empty - T * posterior.evidence - inner
+            errors = 2 / ready.precision * gap
+            coarse = used & ~(gap > SHARP * (np.abs(ready.empty) + np.abs(inner)))
+            if coarse.any():  # the difference has lost its digits
+                errors[coarse] = self._squared_residuals(ready, block, posterior, coarse)[coarse]
+            total.add("error", errors[used].sum())
+
+    def _squared_residuals(
+        self, ready: Ready, block: Block, posterior: Tabled | Listed, some: np.ndarray
+    ) -> np.ndarray:
+        """Return <|y - mean(s)|^2> of ``some`` points (n,) bool, 0 for others; at D operations a state."""
+        errors = np.zeros(len(block))
+        params = {"W": ready.masks[:, : self.pixels].T, "T": ready.features.T}
+        point, states, q = posterior.pairs(some)
+        for piece in self._pieces(len(q), 1):
+            gap = block.Y[point[piece]] - self.mean(params, states[piece])
+            errors += np.bincount(point[piece], q[piece] * (gap * gap).sum(1), len(errors))
+        return errors
 
     def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
         learn, points, shown = self.options.learn, float(sums["points"]), Shown.of(sums, self.pixels)

@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from parallel_et.core.contract import Block, Knobs, Param, Params, Summary
+from parallel_et.core.contract import Block, Knobs, Model, Param, Params, Summary
 from parallel_et.errors import UserError
 from parallel_et.kernels import mixture
 from parallel_et.models.parts.fields import rows_of
 from parallel_et.models.parts.mixture import PI, Form, Mixture, Ready, Seen
 from parallel_et.models.parts.noises import Poisson
+from parallel_et.models.parts.rounding import far
 
 LEAST = 1e-9
 """Least mean of a count."""
@@ -51,6 +52,16 @@ class PMM(Mixture):
 
     def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
         return Seen(block.rows, -gammaln(block.Y + 1).sum(1, keepdims=True))
+
+    def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
+        if len(far(seen.base)):
+            return Model.log_states(self, ready, Block(seen.rows, self.D, 0), states)
+        return super().log_states(ready, seen, states)
+
+    def _log_all(self, ready: Ready, seen: Seen) -> np.ndarray:
+        if len(far(seen.base)):
+            return Model.log_singles(self, ready, Block(seen.rows, self.D, 0))
+        return super()._log_all(ready, seen)
 
     def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         return super().log_joint(ready.params, Y, states)

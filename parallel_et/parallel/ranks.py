@@ -72,6 +72,13 @@ class Ranks:
         """The largest ``value`` of all ranks."""
         return self.comm.allreduce(value, MPI.MAX) if self.size > 1 else value
 
+    def largest(self, values: np.ndarray) -> np.ndarray:
+        """Return the elementwise maximum of the ``values`` of all ranks."""
+        found = values.copy()
+        if self.size > 1:
+            self.comm.Allreduce(values, found, MPI.MAX)
+        return found
+
     def total(self, value: int) -> int:
         """The sum of ``value`` over the ranks, on every rank."""
         return self.comm.allreduce(value) if self.size > 1 else value

@@ -69,6 +69,8 @@ def fit(
                     report.begin(checked.anneal.iterations, training.at.iteration, training.source.points)
                     keeper.begin()
                     keeper.run(told)
+    if ranks.is_root and training.about.get("limits"):
+        warn(f"warning: {training.about['limits']}")
     return trained(training.result(), checked.files)
 
 

@@ -198,9 +198,9 @@ def open_rows(
         rows = rows_of(source, shard, memory, job.run.threads, ordered)
         found = survey(rows, shard, source)
         first = np.asarray(source.read(0, 1)[0, : source.dims], np.float64)
-    largest = ranks.max(found.largest)
-    columns = look_at_columns(rows, shard, first, largest, ranks)
-    return rows, found, summarise(found, shard, largest, columns, ranks), columns
+    heights = ranks.largest(found.heights)
+    columns = look_at_columns(rows, shard, first, heights, ranks)
+    return rows, found, summarise(found, shard, columns, ranks), columns
 
 
 def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
@@ -244,77 +244,83 @@ class Survey:
 
     Attributes
     ----------
-    largest : magnitude of any value
+    heights : (D,) largest magnitude in each dimension
     sums : (blocks, 3) of each block the sum, the sum of squares and the number of negative values
     digest : (1,) uint64, of the values and their places
     """
 
-    largest: float
+    heights: np.ndarray
     sums: np.ndarray
     digest: np.ndarray
 
 
 def survey(rows: Rows, shard: Shard, source: Source) -> Survey:
     """Look at all rows once."""
-    largest, sums, digest = 0.0, [], np.zeros(1, np.uint64)
+    heights, sums, digest = np.zeros(source.dims), [], np.zeros(1, np.uint64)
     for block in shard.blocks():
         Y = np.ascontiguousarray(rows[block][:, : source.dims], np.float64)
         numbers = source.numbers(shard.first + block.start, shard.first + block.stop)
-        largest = max(largest, largest_of(Y, numbers, source.name))
+        heights = np.maximum(heights, largest_of(Y, numbers, source.name))
         sums.append((Y.sum(), (Y * Y).sum(), (Y < 0).sum()))
         ends = [0, *(np.flatnonzero(np.diff(numbers) != 1) + 1).tolist(), len(Y)]
         for first, last in pairwise(ends):
             digest += fixed.digest(Y[first:last].view(np.uint64), int(numbers[first]))
-    return Survey(largest, np.array(sums, np.float64), digest)
+    return Survey(heights, np.array(sums, np.float64), digest)
 
 
-def largest_of(Y: np.ndarray, first: int | np.ndarray, name: str) -> float:
-    """The largest magnitude in a block of rows; every value must be a number whose square is one too.
+def largest_of(Y: np.ndarray, first: int | np.ndarray, name: str) -> np.ndarray:
+    """Return the largest magnitude in each column of a block of rows; every value must be finite, as its square.
 
-    ``first`` is the number of the first of them, or those of all.
+    ``first`` is the number of the first row, or those of all rows.
     """
     magnitude = np.abs(Y)
-    most = float(magnitude.max(initial=0.0))
-    if not most <= LARGEST:  # true for NaN too
+    heights = magnitude.max(0, initial=0.0).astype(np.float64)
+    if not (heights <= LARGEST).all():  # true for NaN too
         row, column = np.argwhere(~(magnitude <= np.float64(LARGEST)))[0]  # in single precision that is infinite
         place = f"{name}: row {first + row if isinstance(first, int) else first[row]}"
         raise UserError(f"{place}: expected numbers below {LARGEST:g}, found {Y[row, column]} in column {column}")
-    return most
+    return heights
 
 
 class Columns(NamedTuple):
-    """Of each dimension its mean over all points, (D,), and whether all have the same value; and the spread of all."""
+    """The dimensions of all points.
+
+    Attributes
+    ----------
+    mean, heights, spreads : (D,) mean, largest magnitude and standard deviation
+    same : (D,) whether all points have the same value
+    """
 
     mean: np.ndarray
+    heights: np.ndarray
+    spreads: np.ndarray
     same: np.ndarray
-    spread: float
 
 
-def look_at_columns(rows: Rows, shard: Shard, first: np.ndarray, largest: float, ranks: Ranks) -> Columns:
-    """What the dimensions are like, the same on any number of ranks; all ranks call this together.
+def look_at_columns(rows: Rows, shard: Shard, first: np.ndarray, heights: np.ndarray, ranks: Ranks) -> Columns:
+    """Return the properties of each dimension, the same on any number of ranks; all ranks call this together.
 
-    All is summed up as the distance from the ``first`` point (D,): what all points share takes no digits from the rest.
+    The sums are over distances from the ``first`` point (D,), so that a common offset takes no digits.
     """
-    dims = len(first)
-    bounds = {"sum": 2 * largest, "squares": dims * 4 * largest**2}
-    total, differ = ExactSum({"sum": (dims,), "squares": ()}), np.zeros(dims, np.int64)
-    total.reset(bounds, shard.points, shard.block)
+    dims, largest = len(first), float(heights.max())
+    total, differ = ExactSum({"sum": (dims,), "squares": (dims,)}), np.zeros(dims, np.int64)
+    total.reset({"sum": 2 * largest, "squares": 4 * largest**2}, shard.points, shard.block)
     with ranks.together():
         for block in shard.blocks():
             gap = rows[block][:, :dims] - first
             total.add("sum", gap.sum(0))
-            total.add("squares", (gap * gap).sum())
+            total.add("squares", (gap * gap).sum(0))
             differ += (gap != 0).sum(0)
     sums = total.everywhere(ranks)
     ranks.sum(differ)
     gap = sums["sum"] / shard.points
-    square = float(sums["squares"]) / (shard.points * dims) - float((gap * gap).mean())
-    return Columns(first + gap, differ == 0, float(np.sqrt(max(0.0, square))))
+    spreads = np.sqrt(np.maximum(0.0, sums["squares"] / shard.points - gap * gap))
+    return Columns(first + gap, heights, spreads, differ == 0)
 
 
-def summarise(found: Survey, shard: Shard, largest: float, columns: Columns, ranks: Ranks) -> Summary:
+def summarise(found: Survey, shard: Shard, columns: Columns, ranks: Ranks) -> Summary:
     """What all points are like, the same on any number of ranks; all ranks call this together."""
-    dims = len(columns.mean)
+    dims, largest = len(columns.mean), float(columns.heights.max())
     bounds = {"sum": dims * largest, "squares": dims * largest**2, "negative": float(dims)}
     total = ExactSum(dict.fromkeys(bounds, ()))
     total.reset(bounds, shard.points, shard.block)
@@ -326,8 +332,21 @@ def summarise(found: Survey, shard: Shard, largest: float, columns: Columns, ran
     mean, square, negative = (float(everything[name]) / count for name in bounds)
     offset, zero = float(np.sqrt((columns.mean**2).mean())), columns.mean == 0
     constant, empty = int((columns.same & ~zero).sum()), int((columns.same & zero).sum())
-    rms, spread = float(np.sqrt(square)), columns.spread
-    return Summary(shard.points, dims, largest, mean, rms, negative, spread, offset, constant, empty)
+    rms, spread = float(np.sqrt(square)), float(np.sqrt((columns.spreads**2).mean()))
+    return Summary(
+        shard.points,
+        dims,
+        largest,
+        mean,
+        rms,
+        negative,
+        spread,
+        offset,
+        constant,
+        empty,
+        columns.heights,
+        columns.spreads,
+    )
 
 
 def fingerprint(digest: np.ndarray, ranks: Ranks) -> str:

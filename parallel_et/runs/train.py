@@ -109,6 +109,8 @@ def conclude(training: Training, job: Job, directory: RunDirectory, report: Repo
     learned, problem = training.at.params, training.problem
     if "W" in training.truth:
         report.say(str(recovery(problem.model, problem.scheme, learned, causes_of(training.truth, problem.model.D))))
+    if found := training.about["limits"]:
+        report.say(f"warning: {found}")
     if found := training.about["doubts"]:
         report.say(f"note: {found}; {WAY_OUT}")
     if job.run.picture:

@@ -27,6 +27,10 @@ LONGEST = 1 << 14
 PACKAGES = ("parallel_et", "numpy", "scipy", "numba", "mpi4py", "h5py")
 
 
+CLOSE = 1e-7
+"""Rounding error of a log joint, in nats, from which on it is reported."""
+
+
 class History:
     """Collects on the root what a result stores of every iteration."""
 
@@ -138,7 +142,7 @@ class Training:
             self.history.restore(earlier)
             self.about |= {name: earlier.about[name] for name in ("start", "restarts", "seconds checkpoints")}
             self.about["restarts"] += 1
-            self.about |= {name: earlier.about[name] for name in ("doubts",) if name in earlier.about}
+            self.about |= {name: earlier.about[name] for name in ("doubts", "limits") if name in earlier.about}
             iteration, calm, cooled = (int(earlier.about.get(name, 0)) for name in ("iteration", "calm", "cooled"))
             place = iteration, calm, cooled, float(earlier.about.get("best", -np.inf))
             for name, values in earlier.averages.items():
@@ -180,6 +184,14 @@ class Training:
     def judge(self) -> None:
         """Note what speaks against what was learned; all ranks call this together."""
         self.about["doubts"] = doubts(self.problem, self.ranks, self.at.params)
+        clauses = [*self.problem.model.at_limits(self.at.params, self.problem.summary)]
+        evidence = self.history.values.get("free_energy", [0.0])[-1]
+        if (rounding := abs(evidence) * np.finfo(float).eps) > CLOSE:
+            clauses.append(
+                f"the evidence is {evidence:.3g} a point: posteriors are exact to {rounding:.1g} nats, "
+                "as the model is far from the data"
+            )
+        self.about["limits"] = "; ".join(clauses)
 
     def result(self) -> Result:
         """What has been learned so far: the parameters on every rank, the history on the root."""

@@ -270,7 +270,7 @@ def test_averages_that_cannot_be_are_refused(tmp_path):
     Y = random_data("linca", 103, random_params("linca", 6, 4, 1), 2)
     fit(job_table({"name": "linca", "causes": 4}, ET, {"iterations": 3, "batch": 20}), Y, output=str(tmp_path / "run"))
     result, path = load(tmp_path / "run"), tmp_path / "run/result.h5"
-    assert set(result.averages) == {f"model all/{name}" for name in ("yy", "ys", "ss", "points")}
+    assert set(result.averages) == {f"model all/{name}" for name in ("yy", "error", "ys", "ss", "points")}
     assert float(result.averages["model all/points"]) == pytest.approx(103)
     for name, value, found in (("ss", np.ones(3), "the shape 10, found 3"), ("yy", np.array(np.inf), "found inf")):
         replace(result, averages={**result.averages, f"model all/{name}": value}).write(path)

@@ -112,7 +112,9 @@ def judge(rng: np.random.Generator, job: Job) -> None:
     assert 0 < need.memory + need.root < 2**50
     if need.asked + need.root > 10 * SMALL or need.states * source.dims > SMALL:
         return
-    summary = Summary(source.points, source.dims, 10.0, 1.0, 2.0, 0.1)
+    dims = source.dims
+    heights, spreads = np.full(dims, 10.0), np.ones(dims)
+    summary = Summary(source.points, dims, 10.0, 1.0, 2.0, 0.1, heights=heights, spreads=spreads)
     params = {name: start_of(model, name, summary, stream(job.run.seed, "init")) for name in model.params}
     assert all(np.isfinite(value).all() for value in params.values())
     batches = Batches(source.points, block, job.anneal.batch or source.points, job.run.seed)

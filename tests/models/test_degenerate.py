@@ -58,14 +58,13 @@ def test_sigma_stops_at_its_floor_where_the_model_explains_everything(name):
     params = random_params(name, 6, 3, seed=4)
     rng = np.random.default_rng(5)
     states = (rng.random((60, 3)) < 0.4).astype(float)
-    problem, _ = problem_of(job_table({"name": name, "causes": 3}, {"scheme": "exact"}), np.ones((60, 6)))
-    Y = problem.model.mean(params, listed(states))
-    problem, _ = problem_of(job_table({"name": name, "causes": 3}, {"scheme": "exact"}), Y)
+    table = job_table({"name": name, "causes": 3, "learn": ["sigma"]}, {"scheme": "exact"})
+    problem, _ = problem_of(table, np.ones((60, 6)))
+    problem, _ = problem_of(table, problem.model.mean(params, listed(states)))
     for _ in range(30):
         params, info = iterate(problem, Ranks(), params, knobs(60))
         assert np.isfinite(info.free_energy)
-    floor = sigma_floor(problem.summary)
-    assert floor <= float(params["sigma"]) < 100 * floor
+    assert float(params["sigma"]) == sigma_floor(problem.summary) == 2.0**-48 * problem.summary.largest
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -280,7 +280,7 @@ def test_points_in_a_plane_leave_covariances_that_are_some(kind):
     Y = np.random.default_rng(12).normal(size=(50, 2)) @ np.random.default_rng(13).normal(size=(2, 6))
     table = {**table_of(kind, {"scheme": "exact"}, reg=0.0), "anneal": {"iterations": 5, "noise": {"var": 0.1}}}
     result = fit(table, Y)
-    assert np.linalg.eigvalsh(result.params["var"]).min() > 0
+    assert np.isfinite(np.linalg.cholesky(result.params["var"])).all()
     assert np.isfinite(result.history["free_energy"]).all()
 
 
@@ -310,7 +310,7 @@ def test_one_number_for_a_start_is_a_round_cluster():
         np.testing.assert_array_equal(params["var"], expected)
         np.testing.assert_array_equal(params["pi"], np.full(C, 0.25))
     _, params = problem_of(table_of("tied", {"scheme": "exact"}), Y)
-    np.testing.assert_allclose(params["var"], Y.var() * np.eye(D)[None], rtol=1e-12)
+    np.testing.assert_allclose(params["var"], np.diag(Y.var(0))[None], rtol=1e-12)
 
 
 def test_a_start_by_k_means_plus_plus_is_drawn_by_squared_distances():

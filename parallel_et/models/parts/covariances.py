@@ -15,8 +15,10 @@ from parallel_et.models.parts.mixture import Form, each_cluster
 
 LEAST = 1e-100
 """Least variance."""
+ROUNDING = 2.0**-46
+"""Rounding error of a variance that is a difference, relative to the second moment from which a square is taken."""
 FLAT = 1e-12
-"""Least variance in any direction, relative to that in the direction where it is largest."""
+"""Least eigenvalue of a correlation matrix: of a covariance in units in which each dimension has the variance 1."""
 
 
 def round_form(table: np.ndarray, precision: np.ndarray, bias: np.ndarray, centre: np.ndarray) -> Form:
@@ -80,6 +82,14 @@ class Spherical:
         """As wide in all directions."""
         return variance
 
+    def along(self, variances: np.ndarray) -> Any:
+        """Return covariances with these variances (D,) of the dimensions, or their mean."""
+        return variances.mean()
+
+    def variances(self, var: np.ndarray) -> np.ndarray:
+        """Return the variances that covariances ``var`` have along the dimensions, or all as they are."""
+        return np.asarray(var)
+
     def inside(self, var: np.ndarray) -> np.ndarray:
         """Without variances that are none."""
         return np.maximum(var, LEAST)
@@ -103,16 +113,20 @@ class Spherical:
         It follows from the sums of the gaps (C, D), and of their squares, to the old w_c; clusters without points have
         no number.
         """
-        return self.carried(sums, gaps, old, move)["squares"] / sums["active"] / self.D
+        squares = self.carried(sums, gaps, old, move)["squares"]
+        return np.maximum(squares, ROUNDING * sums["squares"]) / sums["active"] / self.D
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         """Its statistics as they are of clusters that were moved by (C, D) since the E-step."""
         rest = move * (sums["active"][:, None] * move - 2 * gaps)
         return {"squares": sums["squares"] + rest.sum(1)}
 
-    def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: float) -> np.ndarray:
-        """The new ones, not below the least variance; of clusters that are not used (C,) the old ones."""
-        return np.where(used, np.maximum(new, max(least, LEAST)), old)
+    def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: np.ndarray) -> np.ndarray:
+        """Return the new ones, or the old ones for clusters that are not used (C,).
+
+        Those of a dimension are at least its ``least`` variance (D,).
+        """
+        return np.where(used, np.maximum(new, self.along(np.maximum(least, LEAST))), old)
 
     def spread(self, params: Params, c: np.ndarray, white: np.ndarray) -> np.ndarray:
         """White noise (n, D) made that of the clusters c (n,)."""
@@ -127,6 +141,9 @@ class Diagonal(Spherical):
     """One variance for each cluster and dimension, var (D, C)."""
 
     axes = "DH"
+
+    def along(self, variances: np.ndarray) -> Any:
+        return variances[:, None]
 
     def form(self, params: Params) -> Any:
         D, centre, table = self.D, params["W"].mean(1), rows_of(params)
@@ -147,8 +164,8 @@ class Diagonal(Spherical):
         return {"squares": Sum((self.C * self.width,), square)}
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
-        squares = self.carried(sums, gaps, old, move)["squares"].reshape(self.C, self.width)[:, : self.D]
-        return (squares / sums["active"][:, None]).T
+        squares = np.maximum(self.carried(sums, gaps, old, move)["squares"], ROUNDING * sums["squares"])
+        return (squares.reshape(self.C, self.width)[:, : self.D] / sums["active"][:, None]).T
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         squares = sums["squares"].copy()
@@ -170,6 +187,12 @@ class Full(Spherical):
     def of(self, variance: float) -> Any:
         return variance * np.eye(self.D)
 
+    def along(self, variances: np.ndarray) -> Any:
+        return np.diag(variances)
+
+    def variances(self, var: np.ndarray) -> np.ndarray:
+        return np.diagonal(var, axis1=-2, axis2=-1)
+
     def inside(self, var: np.ndarray) -> np.ndarray:
         return positive(var)
 
@@ -189,13 +212,14 @@ class Full(Spherical):
         total.add("products", products)
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
-        return self.carried(sums, gaps, old, move)["products"] / sums["active"][:, None, None]
+        products = self.carried(sums, gaps, old, move)["products"]
+        return with_ridge(products, sums["products"]) / sums["active"][:, None, None]
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         cross = (gaps - 0.5 * sums["active"][:, None] * move)[:, :, None] * move[:, None]
         return {"products": sums["products"] - cross - cross.transpose(0, 2, 1)}
 
-    def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: float) -> np.ndarray:
+    def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: np.ndarray) -> np.ndarray:
         return positive(np.where(used[:, None, None], new, old), least)
 
     def spread(self, params: Params, c: np.ndarray, white: np.ndarray) -> np.ndarray:
@@ -235,7 +259,7 @@ class Tied(Full):
         after = before + move
         # of y - centre: its sum over the points of a cluster is gaps + active before
         cross = (gaps + active * (before - 0.5 * after)).T @ after
-        return ((sums["products"] - cross - cross.T) / active.sum())[None]
+        return with_ridge((sums["products"] - cross - cross.T)[None], sums["products"][None]) / active.sum()
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         active, step = sums["active"], move.mean(0)  # of the centre
@@ -243,13 +267,20 @@ class Tied(Full):
         cross = np.outer(total - 0.5 * active.sum() * step, step)
         return {"products": sums["products"] - cross - cross.T}
 
-    def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: float) -> np.ndarray:
+    def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: np.ndarray) -> np.ndarray:
         return positive(new, least)
 
 
 def normal(gap: np.ndarray, var: np.ndarray) -> np.ndarray:
     """Log density of independent gaps (..., D) of the variances (..., D) or (..., 1)."""
     return -0.5 * (gap * gap / var + np.log(2 * np.pi * var)).sum(-1)
+
+
+def with_ridge(products: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return products (k, D, D) with their rounding error added to the diagonal, from those ``before`` a difference."""
+    found, each = products.copy(), np.arange(products.shape[-1])
+    found[:, each, each] += ROUNDING * before[:, each, each]
+    return found
 
 
 def log_diagonal(root: np.ndarray) -> np.ndarray:
@@ -267,19 +298,30 @@ def roots(var: np.ndarray) -> np.ndarray:
     return np.linalg.cholesky(positive(np.ascontiguousarray(var)))
 
 
-def positive(var: np.ndarray, least: float = LEAST) -> np.ndarray:
-    """The same covariances (k, D, D), unless one is none or flat: then with eigenvalues of at least what is given."""
-    least, var = max(least, LEAST), 0.5 * (var + var.transpose(0, 2, 1))
+def positive(var: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
+    """Return the same covariances (k, D, D), unless one is singular or below the ``least`` variance of a dimension.
+
+    Then the variances of the dimensions are at least these, and the eigenvalues of the correlations at least ``FLAT``,
+    whatever the units of the dimensions are. A dimension without variance and without a least one gets the share
+    ``FLAT`` of the largest.
+    """
+    var = 0.5 * (var + var.transpose(0, 2, 1))
+    variances = np.diagonal(var, axis1=1, axis2=2)
+    floor = np.where(least > LEAST, least, np.maximum(LEAST, FLAT * variances.max(1, keepdims=True)))
+    inside = np.where(variances > np.maximum(least, LEAST), variances, floor)
+    scale = np.sqrt(inside)
+    correlation = np.clip(var / scale[:, :, None] / scale[:, None], -1.0, 1.0)
     try:
-        pivots = np.diagonal(np.linalg.cholesky(var), axis1=1, axis2=2) ** 2
-        if (pivots.min(1) > np.maximum(0.5 * least, FLAT * pivots.max(1))).all():
+        pivots = np.diagonal(np.linalg.cholesky(correlation), axis1=1, axis2=2) ** 2
+        if (pivots > FLAT).all() and (variances == inside).all():
             return var
     except LinAlgError:
         pass
-    values, vectors = np.linalg.eigh(var)
-    values = np.maximum(values, np.maximum(least, 2 * FLAT * values.max(1, keepdims=True)))
-    nearest = (vectors * values[:, None]) @ vectors.transpose(0, 2, 1)
-    return 0.5 * (nearest + nearest.transpose(0, 2, 1))
+    each = np.arange(var.shape[1])
+    correlation[:, each, each] = 1.0
+    values, vectors = np.linalg.eigh(correlation)
+    nearest = (vectors * np.maximum(values, 2 * FLAT)[:, None]) @ vectors.transpose(0, 2, 1)
+    return 0.5 * (nearest + nearest.transpose(0, 2, 1)) * scale[:, :, None] * scale[:, None]
 
 
 KINDS = {"spherical": Spherical, "diagonal": Diagonal, "full": Full, "tied": Tied}

@@ -11,7 +11,7 @@ from numpy.polynomial import chebyshev
 
 from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, Summary, Totals
 from parallel_et.core.options import ModelOptions, number_of
-from parallel_et.core.posterior import Listed, Sparse, Tabled
+from parallel_et.core.posterior import Listed, Posterior, Sparse, Tabled
 from parallel_et.core.states import Table, best
 from parallel_et.kernels import counts, maximal, shares, truncated
 from parallel_et.kernels.rows import LANES, aligned
@@ -20,6 +20,7 @@ from parallel_et.models.parts.fields import W, all_products, block_norms, oversh
 from parallel_et.models.parts.listed import weighted
 from parallel_et.models.parts.noises import SIGMA, Gauss, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.parts.priors import PI, Bernoulli
+from parallel_et.models.parts.rounding import far
 from parallel_et.models.parts.starts import LOW, lower_envelopes, sure_start
 
 DENSE = 0.2
@@ -182,8 +183,10 @@ class MaximalModel(Model):
 
     def over_table(
         self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
-    ) -> Tabled:
+    ) -> Posterior:
         n = len(candidates)
+        if self._by_residuals(seen.base, singles):
+            return super().over_table(ready, Block(seen.Y, self.D, 0), candidates, table, beta, singles)
         if self.counts and candidates.shape[1] == self.H and n >= MANY and len(table) * self.width <= MOST_ROOM:
             return self._over_all(ready, seen, candidates, table, beta)
         evidence, weights = np.empty(n), np.empty((n, len(table)))
@@ -207,6 +210,10 @@ class MaximalModel(Model):
         )
         return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(seen.product))
 
+    def _by_residuals(self, base: np.ndarray, singles: bool) -> bool:
+        """Return whether products with points are too coarse, from the log joints (n,) of the empty state."""
+        return (self.counts or singles) and len(far(base)) > 0
+
     def _over_all(self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float) -> Tabled:
         """As ``over_table``, where all causes are candidates: the log joint of counts is a product with log means."""
         tops, top_logs = aligned((len(table), self.width)), aligned((len(table), self.width))
@@ -219,6 +226,8 @@ class MaximalModel(Model):
         return Tabled(evidence, candidates, table, Sparse.of(logs), Sparse.of(seen.product))
 
     def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
+        if self._by_residuals(seen.base, False):
+            return super().log_states(ready, Block(seen.Y, self.D, 0), states)
         logs = np.empty(states.shape[:2])
         WT, factors, odds, precision = ready.WT, ready.factors, ready.odds, ready.precision
         maximal.log_states(seen.Y, WT, factors, self.counts, seen.level, odds, precision, states, logs)
@@ -226,6 +235,8 @@ class MaximalModel(Model):
 
     def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
         seen = self.observe(ready, block, True)
+        if self._by_residuals(seen.base, True):
+            return super().log_singles(ready, block)
         return seen.product * ready.precision + ready.bias + seen.base[:, None]
 
     def reconstruct(self, ready: Ready, params: Params, posterior: Tabled | Listed) -> np.ndarray:

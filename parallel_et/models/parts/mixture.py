@@ -13,6 +13,7 @@ from parallel_et.core.states import Latents, Table, best
 from parallel_et.kernels import mixture, truncated
 from parallel_et.kernels.rows import aligned, pad_rows, padded
 from parallel_et.models.parts.priors import EDGE, Categorical
+from parallel_et.models.parts.rounding import far
 
 PI = Param("H", "weights of the clusters, which add up to 1", low=EDGE / 2, high=1.0)
 SINGLE = 2.0**-24
@@ -60,12 +61,19 @@ class Form:
 
     def log_singles(self, rows: np.ndarray) -> np.ndarray:
         """Of points and all clusters, (n, C)."""
-        return side_by_side(self.features(rows)) @ self._weights.T
+        groups = self.features(rows)
+        logs = side_by_side(groups) @ self._weights.T
+        with np.errstate(over="ignore", invalid="ignore"):
+            some = far(sum(row_lengths(group) * most for group, most in zip(groups, self._longest, strict=True)))
+        if len(some):
+            every = np.tile(np.arange(len(self.bias), dtype=np.int32), (len(some), 1))
+            logs[some] = self.log_states(np.ascontiguousarray(rows[some]), every)
+        return logs
 
     def nearest(self, rows: np.ndarray, count: int) -> np.ndarray:
         """The ``count`` clusters of largest joint, in rising order, (n, count); of equal ones those of lower index."""
         groups, weights = self.features(rows), self._upper
-        lengths = [np.sqrt(np.einsum("nk,nk->n", group, group)) for group in groups]
+        lengths = [row_lengths(group) for group in groups]
         most = [length.max(initial=0.0) for length in lengths]
         if weights is None or not (max(most) < WIDE and sum(np.multiply(most, self._longest)) < SAFE):
             return best(self.log_singles(rows), count)
@@ -86,7 +94,7 @@ class Form:
     @cached_property
     def _lengths(self) -> np.ndarray:
         """Of the weights of each group and cluster, (C, groups)."""
-        return np.stack([np.sqrt(np.einsum("ck,ck->c", group, group)) for group in self.weights], 1)
+        return np.stack([row_lengths(group) for group in self.weights], 1)
 
     @cached_property
     def _longest(self) -> np.ndarray:
@@ -105,6 +113,11 @@ class Form:
         margin = roundings * self._lengths
         margin[:, -1] += 1 / SAFE  # what is too small for single precision adds less than this
         return side_by_side([*self.weights, margin], np.float32)
+
+
+def row_lengths(table: np.ndarray) -> np.ndarray:
+    """Return the Euclidean length of each row of a table (n, k), (n,)."""
+    return np.sqrt(np.einsum("nk,nk->n", table, table))
 
 
 def side_by_side(groups: Any, dtype: Any = np.float64) -> np.ndarray:

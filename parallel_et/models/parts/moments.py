@@ -8,6 +8,9 @@ import numpy as np
 from parallel_et.core.terms import Deal
 from parallel_et.kernels import linear
 
+ROUNDING = 2.0**-50
+"""Relative rounding error of sums of products."""
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -79,3 +82,16 @@ class Moments:
 
         deal([1] * len(tables), work, lambda k: found[k : k + 1])
         return float(found.sum())
+
+    def changed_error(self, error: float, old: np.ndarray, new: np.ndarray) -> float:
+        """Return the sum of <|y - W s|^2> with the fields ``new`` (H, D) from that with the fields ``old``.
+
+        Only the change of the fields enters, so the result keeps its digits where it is tiny beside the sum of |y|^2.
+        It is never below the rounding error of the change.
+        """
+        change = new - old
+        rest = self.ys - self.ss @ old
+        step = self.ss @ change
+        gain = np.einsum("hd,hd->", change, 2 * rest - step)
+        sizes = np.abs(self.ys) + np.abs(step)
+        return max(error - gain, ROUNDING * (error + np.einsum("hd,hd->", np.abs(change), sizes)))

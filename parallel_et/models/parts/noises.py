@@ -1,6 +1,6 @@
 """How points are distributed around the mean of their state."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from parallel_et.core.contract import Param, Params, Summary
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.terms import Rule
 from parallel_et.errors import UserError
+from parallel_et.models.parts.rounding import FAR, residual_floor
 
 SMALLEST = 1e-50
 """Least standard deviation of the noise."""
@@ -29,13 +30,41 @@ class Gauss:
         return mean + params["sigma"] * rng.standard_normal(mean.shape)
 
     def learn(self, params: Params, error: float, points: float, summary: Summary) -> np.ndarray:
-        """New sigma from ``error``, the sum of <|y - mean(s)|^2> over ``points`` points; never below its floor."""
+        """Return the new sigma, not below its floor.
+
+        Parameters
+        ----------
+        error : sum of <|y - mean(s)|^2> over the points
+        points : number of points
+        """
         sigma = np.sqrt(max(0.0, error) / (points * summary.dims))
         return np.array(max(sigma, sigma_floor(summary)))
+
+    def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
+        """Yield a clause if sigma is at its floor, so small that products are too coarse, or below rounding errors."""
+        sigma, rounding = float(params["sigma"]), residual_floor(summary)
+        if sigma < rounding:
+            yield (
+                f"sigma = {sigma:.3g} is below the rounding errors of the data, {rounding:.3g}: "
+                "the evidence of points is rounding noise"
+            )
+        elif sigma == sigma_floor(summary):
+            yield f"sigma = {sigma:.3g} is at its floor, the rounding errors of the data"
+        elif 0.5 * summary.dims * (summary.rms / sigma) ** 2 > FAR:
+            yield (
+                f"sigma = {sigma:.3g} is small beside the data, with a root mean square of {summary.rms:.3g}: "
+                "states may be compared by residuals, which takes longer"
+            )
 
 
 MANY = 2.0**53
 """A mean of so many counts that their distribution is Gaussian to more digits than a double has."""
+
+
+STIRLING = 32.0
+"""Count from which on four terms of Stirling's series have the accuracy of a double."""
+TINY = 1e-290
+"""Counts below this are zero."""
 
 
 class Poisson:
@@ -43,7 +72,7 @@ class Poisson:
 
     def log(self, params: Params, Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
         """log p(y | mean), (...)."""
-        return (xlogy(Y, mean) - mean - gammaln(Y + 1)).sum(-1)
+        return (log_peak(Y) - deviance(Y, mean)).sum(-1)
 
     def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
         """Counts; around means beyond ``MANY``, which numpy draws none of, by their Gaussian."""
@@ -59,6 +88,24 @@ class Poisson:
             raise UserError(f"data: expected counts for Poisson noise, found {summary.negative:.1%} negative values")
 
 
+def log_peak(Y: np.ndarray) -> np.ndarray:
+    """Return log p(y | mean = y) of Poisson counts, y log y - y - log y!, by Stirling's series where y is large."""
+    large = np.maximum(Y, STIRLING)
+    series = (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * large**2)) / large**2) / large**2) / large
+    return np.where(Y < STIRLING, xlogy(Y, Y) - Y - gammaln(Y + 1), -0.5 * np.log(2 * np.pi * large) - series)
+
+
+def deviance(Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return y log(y / mean) - y + mean, from the gap between count and mean, which keeps the digits of large ones."""
+    positive = Y > TINY
+    gap = np.divide(mean - Y, Y, where=positive, out=np.zeros(np.broadcast(Y, mean).shape))
+    near = np.abs(gap) < 0.5
+    close = Y * (gap - np.log1p(np.where(near, gap, 0.0)))
+    with np.errstate(divide="ignore"):
+        distant = mean - Y - xlogy(Y, mean / np.where(positive, Y, 1.0))
+    return np.where(positive, np.where(near, close, distant), mean)
+
+
 class Binary:
     """Values of 0 and 1; the mean is the probability of a 1."""
 
@@ -72,8 +119,8 @@ class Binary:
 
 
 def sigma_floor(summary: Summary) -> float:
-    """Below this the squared errors are rounding errors of |y|^2, or 1 / sigma^2 is no number."""
-    return max(SMALLEST, 1e-6 * np.sqrt(summary.dims) * summary.largest or 1e-6)
+    """Return the least sigma that is learned: below it residuals are rounding errors, or 1 / sigma^2 is no number."""
+    return max(SMALLEST, residual_floor(summary) or 1e-6)
 
 
 SIGMA = Param(
