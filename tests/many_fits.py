@@ -201,20 +201,36 @@ MANY = (
 """Jobs that seven ranks do, and several threads of ranks: one for each way of working together."""
 
 
+def table_of(name):
+    """Return the table of a job, whose data are given as an array."""
+    model, inference, _, _, anneal = JOBS[name]
+    table = job_table({"causes": 7, **model}, inference, anneal, seed=11)
+    if kind_of(name) in ("noisyor", "own_model"):  # which have no sigma
+        table["model"] = {**{k: v for k, v in table["model"].items() if k != "sigma"}, "learn": ["W", "pi"]}
+    if kind_of(name) in ("gmm", "pmm"):  # which begin and learn as they would by themselves
+        table["model"] = {"causes": 7, **model}
+    table["data"] |= {"holdout": 0.2, "centre": "batches" in name} if name.startswith("held out") else {}
+    return table
+
+
+def kind_of(name):
+    """Return the name of the model of a job."""
+    model = JOBS[name][0]
+    return model.get("name", Path(model.get("file", "")).stem)
+
+
+def data_of(name):
+    """Return the points of a job."""
+    _, _, points, dtype, _ = JOBS[name]
+    return data_for(kind_of(name), points).astype(dtype)
+
+
 def fits(threads, comm=None, names=tuple(JOBS)):
     """All that these jobs learn, by name."""
     found, room, large = {}, expectation.ROOM, linear.LARGE
     for name in names:
-        model, inference, points, dtype, anneal = JOBS[name]
-        kind = model.get("name", Path(model.get("file", "")).stem)
-        data = data_for(kind, points).astype(dtype)
-        table = job_table({"causes": 7, **model}, inference, anneal, seed=11)
-        if kind in ("noisyor", "own_model"):  # which have no sigma
-            table["model"] = {**{k: v for k, v in table["model"].items() if k != "sigma"}, "learn": ["W", "pi"]}
-        if kind in ("gmm", "pmm"):  # which begin and learn as they would by themselves
-            table["model"] = {"causes": 7, **model}
+        table, data = table_of(name), data_of(name)
         table["run"]["threads"] = threads
-        table["data"] |= {"holdout": 0.2, "centre": "batches" in name} if name.startswith("held out") else {}
         expectation.ROOM = -(1 << 40) if "without memory" in name else room
         linear.LARGE = 0 if "dealt" in name else large
         try:

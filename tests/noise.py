@@ -22,6 +22,7 @@ from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.doubts import doubts
 from parallel_et.runs.inference import Inference
 from parallel_et.runs.job import check_job
+from parallel_et.runs.limits import limits
 from parallel_et.runs.notes import notes
 
 N, D, H = 40, 6, 3
@@ -151,7 +152,7 @@ def compared(case: Case, judge: Any) -> tuple[dict[str, float], list[str]]:
     lines = [str(warning.message) for warning in caught]
     if any(not error <= ENOUGH for error in errors.values()):
         lines += notes(problem, begin, check_job(case.job).model.name)
-        lines += [f"doubts: {doubts(problem, Ranks(), new)}"]
+        lines += [f"doubts: {doubts(problem, Ranks(), new)}", limits(problem, new, float(F.mean()))]
     return errors, lines
 
 

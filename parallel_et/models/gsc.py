@@ -15,6 +15,8 @@ from parallel_et.models.parts.fields import all_products, block_norms, rows_of, 
 from parallel_et.models.parts.linear import HUGE, LinearMean, Seen
 from parallel_et.models.parts.rounding import far
 
+REFINED = 3
+"""Solutions of a least-squares problem, each of the residual of the ones before, which keeps rows of any size."""
 WIDEST = 1e50
 """Magnitude that mean and variance of a value may have."""
 MU = Param(
@@ -355,15 +357,19 @@ def fits(ready: Ready, Y: np.ndarray, states: np.ndarray) -> Fits:
     stacked = np.concatenate([fields * (scale * root)[:, None], np.broadcast_to(np.eye(g), (m, g, g))], 1)
     target = np.zeros((m, D + g))
     target[:, :D] = scale * (Y - np.einsum("mdg,mg->md", fields, mu))
+    order = np.argsort(-np.abs(stacked).max(2), axis=1, kind="stable")  # large rows first keep the digits of small ones
+    stacked, target = (np.take_along_axis(a, o, 1) for a, o in ((stacked, order[..., None]), (target, order)))
     Q, R = np.linalg.qr(stacked)
     inverse = np.linalg.inv(R)
-    u = np.einsum("mij,mkj,mk->mi", inverse, Q, target)
-    rest = target - np.einsum("mdg,mg->md", stacked, u)
+    u, rest = np.zeros((m, g)), target
+    for _ in range(REFINED):
+        u = u + np.einsum("mij,mkj,mk->mi", inverse, Q, rest)
+        rest = target - np.einsum("mdg,mg->md", stacked, u)
     log_root = np.log(np.abs(np.diagonal(R, axis1=1, axis2=2))).sum(1)
     log_joint = ready.empty + odds.sum(1) - log_root - 0.5 * (rest * rest).sum(1)
     factor = root[:, :, None] * inverse
     spread = np.einsum("mdi,mij->mdj", fields, factor)
-    error = (rest[:, :D] ** 2).sum(1) / ready.precision + (spread * spread).sum((1, 2))
+    error = (rest * rest * (order < D)).sum(1) / ready.precision + (spread * spread).sum((1, 2))
     return Fits(log_joint, mu + root * u, factor @ factor.swapaxes(1, 2), error)
 
 

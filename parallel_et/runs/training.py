@@ -19,16 +19,13 @@ from parallel_et.data.base import Source
 from parallel_et.parallel.ranks import Ranks, library_version
 from parallel_et.runs.doubts import doubts
 from parallel_et.runs.job import Job
+from parallel_et.runs.limits import limits
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together, set_up
 
 LONGEST = 1 << 14
 """Characters that are kept of a job as it was written: an attribute has room for some 64 KiB."""
 PACKAGES = ("parallel_et", "numpy", "scipy", "numba", "mpi4py", "h5py")
-
-
-CLOSE = 1e-7
-"""Rounding error of a log joint, in nats, from which on it is reported."""
 
 
 class History:
@@ -184,14 +181,8 @@ class Training:
     def judge(self) -> None:
         """Note what speaks against what was learned; all ranks call this together."""
         self.about["doubts"] = doubts(self.problem, self.ranks, self.at.params)
-        clauses = [*self.problem.model.at_limits(self.at.params, self.problem.summary)]
         evidence = self.history.values.get("free_energy", [0.0])[-1]
-        if (rounding := abs(evidence) * np.finfo(float).eps) > CLOSE:
-            clauses.append(
-                f"the evidence is {evidence:.3g} a point: posteriors are exact to {rounding:.1g} nats, "
-                "as the model is far from the data"
-            )
-        self.about["limits"] = "; ".join(clauses)
+        self.about["limits"] = limits(self.problem, self.at.params, evidence)
 
     def result(self) -> Result:
         """What has been learned so far: the parameters on every rank, the history on the root."""

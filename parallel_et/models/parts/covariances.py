@@ -250,21 +250,18 @@ class Tied(Full):
         return {"products": Sum((self.D, self.D), square)}
 
     def collect(self, W: np.ndarray, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
-        gap = block.Y[used] - W.mean(1)
-        total.add("products", gap.T @ gap)
+        products = np.zeros((self.D, self.D))
+        for c, points, q in each_cluster(members):
+            gap = block.Y[points] - W[:, c]
+            products += (q[:, None] * gap).T @ gap
+        total.add("products", products)
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
-        active = sums["active"][:, None]
-        before = old["W"].T - old["W"].mean(1)
-        after = before + move
-        # of y - centre: its sum over the points of a cluster is gaps + active before
-        cross = (gaps + active * (before - 0.5 * after)).T @ after
-        return with_ridge((sums["products"] - cross - cross.T)[None], sums["products"][None]) / active.sum()
+        products = self.carried(sums, gaps, old, move)["products"]
+        return with_ridge(products[None], sums["products"][None]) / sums["active"].sum()
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
-        active, step = sums["active"], move.mean(0)  # of the centre
-        total = (gaps + active[:, None] * (old["W"].T - old["W"].mean(1))).sum(0)
-        cross = np.outer(total - 0.5 * active.sum() * step, step)
+        cross = (gaps - 0.5 * sums["active"][:, None] * move).T @ move
         return {"products": sums["products"] - cross - cross.T}
 
     def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: np.ndarray) -> np.ndarray:

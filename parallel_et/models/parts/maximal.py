@@ -410,8 +410,8 @@ def in_order(old: np.ndarray, new: np.ndarray, weight: np.ndarray) -> np.ndarray
     """
     from scipy.optimize import isotonic_regression  # takes memory, and is used in here alone
 
-    found, hair = np.empty_like(new), 1e-14 * max(float(np.max(new)), 0.0)
-    for d in range(new.shape[1]):
+    found, hairs = np.empty_like(new), 1e-14 * np.maximum(new.max(0), 0.0)
+    for d, hair in enumerate(hairs):
         order = np.argsort(old[:, d], kind="stable")
         _, group = np.unique(old[order, d], return_inverse=True)  # equal ones had equal shares: they stay together
         weights = np.bincount(group, weight[order, d])

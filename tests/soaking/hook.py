@@ -1,0 +1,105 @@
+"""Code that every process of a soak runs first (as sitecustomize): it slows a command down where it is to be disturbed.
+
+Files in the working directory are its switches:
+
+hold : the iteration from which on each takes 0.1 s more
+slow : its words say what is written slowly: "checkpoints", "result", "rows"
+case : a name with "dealt" or "without memory" sets the limits of the package accordingly
+steps : gets one character for each write of rows and each trial
+"""
+
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+
+
+def later(name, change):
+    """Change a module when it is loaded: the start of a process stays as it is without this file."""
+
+    class Hook:
+        def find_spec(self, wanted, path=None, target=None):
+            if wanted == name:
+                sys.meta_path.remove(self)
+                spec = importlib.util.find_spec(name)
+                load = spec.loader.exec_module
+                spec.loader.exec_module = lambda module: (load(module), change(module))
+                return spec
+            return None
+
+    sys.meta_path.insert(0, Hook())
+
+
+def pause(word):
+    """Wait 0.05 s if these writes are to be slow."""
+    if os.path.exists("slow") and word in Path("slow").read_text():
+        time.sleep(0.05)
+
+
+def slow_iterations(module):
+    """Make iterations slow from ``hold`` on."""
+    after = module.Keeper._after
+
+    def slowly(keeper):
+        if os.path.exists("hold") and keeper.training.at.iteration >= int(Path("hold").read_text() or 0):
+            time.sleep(0.1)
+        return after(keeper)
+
+    module.Keeper._after = slowly
+
+
+def slow_files(module):
+    """Write the first half of a file, wait, write the rest, wait, and only then let it have its name."""
+
+    def open_slowly(path, mode):
+        file = open(path, mode)  # noqa: SIM115 (the caller closes it)
+        write, word = file.write, "result" if "result.h5" in str(path) else Path(path).parent.name
+
+        def halves(data):
+            for half in (data[: len(data) // 2], data[len(data) // 2 :]):
+                write(half)
+                file.flush()
+                pause(word)
+
+        file.write = halves
+        return file
+
+    module.open = open_slowly
+
+
+def slow_rows(kind, method):
+    """Count the calls of a method that writes, and make them slow."""
+
+    def change(module):
+        does = getattr(getattr(module, kind), method)
+
+        def slowly(*args, **options):
+            done = does(*args, **options)
+            with open("steps", "a") as file:
+                file.write(".")
+            pause("rows")
+            pause("rows")
+            return done
+
+        setattr(getattr(module, kind), method, slowly)
+
+    return change
+
+
+def limits(word, name, value):
+    """Set a limit of a module if the case's name has a word."""
+
+    def change(module):
+        if os.path.exists("case") and word in Path("case").read_text():
+            setattr(module, name, value)
+
+    return change
+
+
+later("parallel_et.runs.keeper", slow_iterations)
+later("parallel_et.io.whole", slow_files)
+later("parallel_et.io.output", slow_rows("Output", "write"))
+later("parallel_et.runs.trials", slow_rows("Trials", "add"))
+later("parallel_et.models.parts.linear", limits("dealt", "LARGE", 0))
+later("parallel_et.core.expectation", limits("without memory", "ROOM", -(1 << 40)))
