@@ -28,7 +28,7 @@ WEIGHED = {
     "ssmca": "strengths are drawn by weights of pieces, of which log(psi) is a part",
 }
 """Models of which whole weights are not all that their M-step takes of the posterior."""
-TIES = {"nmf"}
+TIES = {"nmf", "mca", "mca3", "rmca"}
 """Models in which several causes fit a point alike in the preselection, of which the first are taken."""
 GRID = 2.0**-20
 """Distance between data that stay exact when they are moved by 2^30."""

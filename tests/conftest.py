@@ -15,6 +15,7 @@ LONG = (
     "test_compile",
     "test_soak",
     "test_fuzz",
+    "test_relations",
     "test_patches",
     "test_start",
     "test_stop",

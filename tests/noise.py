@@ -6,7 +6,7 @@ say nothing of what is wrong in the end, and do not count. A job may be refused 
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -64,14 +64,14 @@ class Verdict(NamedTuple):
         return f"{place}: {self.quantity} is wrong by {self.error:.2g}"
 
 
-def settings(case: Case, seed: int) -> Iterator[tuple[str, float, Case]]:
+def settings(case: Case, seed: int, factors: Sequence[float] = FACTORS) -> Iterator[tuple[str, float, Case]]:
     """Cases by name and by the size of their noise beside that of the data."""
     model, rng = case.model, np.random.default_rng([seed, 5])
     noise = "var" if "var" in model.params else "sigma"
     usual = with_noise(case, 1.0)
     Y = model.draw(usual.start, rng, N)[0]
     begin = {**usual.start, "W": usual.start["W"] * (1 + 0.05 * rng.standard_normal(usual.start["W"].shape))}
-    for factor in FACTORS:
+    for factor in factors:
         other = with_noise(replace(case, Y=Y, start=begin), factor * SIZE)
         yield "another noise", factor, other
         if factor <= 1:
@@ -108,12 +108,12 @@ def case_for(model: dict[str, Any], seed: int) -> Case:
     return replace(case, start=every.begin(case.model, N, np.random.default_rng([seed, 4])))
 
 
-def judged(model: dict[str, Any], seed: int) -> Iterator[Verdict]:
+def judged(model: dict[str, Any], seed: int, factors: Sequence[float] = FACTORS) -> Iterator[Verdict]:
     """All verdicts of a model for a seed; none of a model without a judge."""
     name = model.get("name", every.label(model))
     if name not in JUDGES or model.get("noise", "gauss") != "gauss" or not suits(job_of(model, "exact", 0)):
         return
-    for setting, factor, case in settings(case_for(model, seed), seed):
+    for setting, factor, case in settings(case_for(model, seed), seed, factors):
         try:
             errors, lines = compared(case, JUDGES[name](case.model))
         except UserError:
