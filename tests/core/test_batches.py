@@ -94,7 +94,7 @@ def test_the_m_step_has_the_average_of_what_explicit_states_give(points, batch):
         scores = np.sort(Y[chosen] @ W / np.linalg.norm(W, axis=0))
         assert (scores[:, 1] - scores[:, 0]).min() > 1e-6  # else rounding would say which three are candidates
         for y in Y[chosen]:
-            states = np.array(considered("linca", W, y, **{"count": 3, "gamma": 2, "singletons": False}))
+            states = np.array(considered("linca", W, sigma, pi, y, **{"count": 3, "gamma": 2, "singletons": False}))
             q, evidence = posterior("linca", W, sigma, pi, y, states, 1.0)
             F += evidence
             sums["ys"] += np.outer(y, q @ states)
