@@ -49,6 +49,21 @@ def solve(A: np.ndarray, B: np.ndarray) -> np.ndarray:
     return forward(L.T[::-1, ::-1], Z[::-1])[::-1] * unit[:, None]
 
 
+def triangular(S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Q and R with S = Q R, by the Gram-Schmidt process, done twice so that Q stays orthogonal."""
+    Q, R = np.array(S), np.eye(S.shape[1], dtype=LONG)
+    for _ in range(2):
+        step = np.zeros_like(R)
+        for j in range(S.shape[1]):
+            for i in range(j):
+                step[i, j] = Q[:, i] @ Q[:, j]
+                Q[:, j] -= step[i, j] * Q[:, i]
+            step[j, j] = np.sqrt(Q[:, j] @ Q[:, j])
+            Q[:, j] /= step[j, j]
+        R = step @ R
+    return Q, R
+
+
 class Judge:
     """A model by its definition, with all states of its causes.
 
@@ -199,11 +214,19 @@ class Slab(Linear):
         rest, constant = Y - W @ mu, -self.D * np.log(TWO_PI * variance) / 2
         if not some:
             return constant - (rest**2).sum(1) / (2 * variance), np.zeros((len(Y), 0), LONG), np.zeros((0, 0), LONG)
-        A = W.T @ W + variance * np.diag(1 / psi)
-        more = solve(A, W.T @ rest.T).T
-        square = ((rest - more @ W.T) ** 2).sum(1) / variance + (more**2 / psi).sum(1)
-        log_volume = np.log(np.diag(cholesky(A))).sum() + (np.log(psi) - np.log(variance)).sum() / 2
-        return constant - log_volume - square / 2, mu + more, variance * solve(A, np.eye(len(some), dtype=LONG))
+        # with z = mu + sqrt(psi) u the exponent is a least-squares problem, whose normal equations would lose digits
+        root = np.sqrt(psi)
+        S = np.concatenate([W * root / params["sigma"], np.eye(len(some), dtype=LONG)])
+        target = np.concatenate([rest / params["sigma"], np.zeros((len(Y), len(some)), LONG)], 1).T
+        Q, R = triangular(S)
+        inverse = forward(R.T, np.eye(len(some), dtype=LONG)).T
+        u, gap = np.zeros((len(some), len(Y)), LONG), target
+        for _ in range(4):
+            u = u + inverse @ (Q.T @ gap)
+            gap = target - S @ u
+        log_volume = np.log(np.diag(R)).sum()
+        factor = root[:, None] * inverse
+        return constant - log_volume - (gap**2).sum(0) / 2, mu + (root[:, None] * u).T, factor @ factor.T
 
     def log_joint(self, params: Params, Y: np.ndarray) -> np.ndarray:
         return np.stack([self.given(params, Y, state)[0] for state in self.states], 1) + self.log_prior(params)
