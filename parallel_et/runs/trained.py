@@ -149,5 +149,6 @@ def load(place: str | os.PathLike[str], trust: bool = False) -> Trained:
     trust : execute the files of its own model or scheme that lie in the run directory, if the job is of such
     """
     path = Path(place)
-    directory = path if path.is_dir() else path.parent
-    return trained(result.load(path), RunDirectory(str(directory)).trusted(trust, None, None))
+    directory = RunDirectory(str(path if path.is_dir() else path.parent))
+    found = directory.load_result() if path.is_dir() else result.load(path)
+    return trained(found, directory.trusted(trust, None, None))

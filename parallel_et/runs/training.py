@@ -19,7 +19,7 @@ from parallel_et.data.base import Source
 from parallel_et.parallel.ranks import Ranks, library_version
 from parallel_et.runs.doubts import doubts
 from parallel_et.runs.job import Job
-from parallel_et.runs.result import Result
+from parallel_et.runs.result import RESULT, Result
 from parallel_et.runs.setup import open_together, set_up
 
 LONGEST = 1 << 14
@@ -181,10 +181,11 @@ class Training:
         """Note what speaks against what was learned; all ranks call this together."""
         self.about["doubts"] = doubts(self.problem, self.ranks, self.at.params)
 
-    def result(self) -> Result:
-        """What has been learned so far: the parameters on every rank, the history on the root."""
+    def result(self, kind: str = RESULT) -> Result:
+        """Return what has been learned so far: the parameters on every rank, the history on the root."""
         at, averages = self.at, self.problem.averages
-        about = {**self.about, "iteration": at.iteration, "calm": at.calm, "cooled": at.cooled, "end": now()}
+        done = {"iteration": at.iteration, "calm": at.calm, "cooled": at.cooled}
+        about = {**self.about, "kind": kind, **done, "end": now()}
         if self.problem.held is not None:
             about |= {"held out": self.problem.held.shard.points, "best": at.best}
         snapshots = {name: np.array(values) for name, values in self.history.snapshots.items()}
