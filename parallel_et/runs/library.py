@@ -4,10 +4,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from parallel_et.control.progress import Reporter
 from parallel_et.data.base import ArrayRows
+from parallel_et.parallel.blas import one_blas_thread
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
@@ -47,8 +46,8 @@ def fit(
     -------
     Trained : the parameters on every rank, the history on the root
     """
-    ranks, instead = Ranks(comm), None if data is None else {"source": "array:data"}
-    with threadpool_limits(1):
+    instead = None if data is None else {"source": "array:data"}
+    with one_blas_thread(), Ranks.of_call(comm) as ranks:
         checked = ranks.from_root(lambda: read_job(job, instead=instead))
         claim = None if output is None else Claim(RunDirectory(output), checked, warn)
         if claim is not None:
@@ -69,7 +68,7 @@ def fit(
                     report.begin(checked.anneal.iterations, training.at.iteration, training.source.points)
                     keeper.begin()
                     keeper.run(told)
-    return trained(training.result(), checked.files)
+        return trained(training.result(), checked.files)
 
 
 def in_turn(first: Callable[..., None], second: Callable[..., None] | None) -> Callable[..., None]:
