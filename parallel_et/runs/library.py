@@ -39,7 +39,8 @@ def fit(
         it stands for the job's [data], which may then be missing, or have ``centre`` alone
     comm : mpi4py communicator, by default all ranks
     output : run directory to write; a run of this job and these data that is there goes on, a finished one is returned
-    watch : called on the root after every iteration, with the parameters, the schedule values and what is known
+    watch : called on the root after every iteration, with the parameters, the schedule values and what is known;
+        arrays are read-only
     progress : show how far it is, as train does
 
     Returns

@@ -157,7 +157,7 @@ class Training:
 
         Parameters
         ----------
-        watch : called on the root after every iteration
+        watch : called on the root after every iteration; its arrays are read-only
         pause : called on all ranks after every iteration, says on all whether to leave it at that for now
         """
 
@@ -166,7 +166,8 @@ class Training:
             if self.ranks.is_root:
                 self.history.add(at, knobs, info)
                 if watch is not None:
-                    watch(at.params, knobs, info)
+                    shown = {name: read_only(value) for name, value in at.params.items()}
+                    watch(shown, knobs, info._replace(unused=read_only(info.unused)))
             return pause is not None and pause()
 
         self.at = train(self.problem, self.ranks, self.at, after)
@@ -192,6 +193,13 @@ class Training:
         data = {} if self.problem.mean is None else {"mean": self.problem.mean}
         means = {f"{stage}/{name}": values for stage, sums in averages.items() for name, values in sums.items()}
         return Result(dict(at.params), self.history.arrays(), snapshots, self.truth, data, about, means)
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a view of an array that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:

@@ -116,3 +116,18 @@ def test_fits_in_threads_give_what_each_gives_alone(tmp_path):
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(one, range(16))) == [[True] * 4] * 16
+
+
+@pytest.mark.parametrize("progress", [False, True])
+def test_a_callback_cannot_change_the_run(progress):
+    Y = np.random.default_rng(1).normal(size=(50, 3))
+    table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
+
+    def spoil(params, knobs, info):
+        for array in (*params.values(), info.unused):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 1
+
+    assert fit(table, Y, watch=spoil, progress=progress).W.tobytes() == fit(table, Y).W.tobytes()
+    with pytest.raises(ValueError, match="read-only"):
+        fit(table, Y, watch=lambda params, knobs, info: params["W"].fill(0))
