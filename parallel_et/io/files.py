@@ -1,14 +1,15 @@
 """Arrays of HDF5 files."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
+from parallel_et.control.places import kind_of
 from parallel_et.errors import UserError
 from parallel_et.io.gate import brief, check_room, gate
 from parallel_et.io.storage import files_of
@@ -22,8 +23,8 @@ CHUNK = 256
 @contextmanager
 def open_hdf5(path: str) -> Iterator[h5py.File]:
     """An HDF5 file to read from; one that is missing, damaged or something else is told in one line."""
-    if not Path(path).is_file():
-        raise UserError(f"{path}: expected an HDF5 file, found nothing there")
+    if not os.path.isfile(path):
+        raise UserError(f"{path}: expected an HDF5 file, found {kind_of(path)}")
     try:
         file = h5py.File(path, "r")
     except FileNotFoundError:  # it went away meanwhile

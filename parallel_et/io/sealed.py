@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 import h5py
 
+from parallel_et.control.places import check_plain, kind_of
 from parallel_et.errors import UserError
 from parallel_et.io.whole import write_whole
 
@@ -41,7 +42,7 @@ def open_sealed(path: Path, what: str) -> Iterator[h5py.File]:
     """
     try:
         if not path.is_file():
-            raise UserError(f"{path}: expected {what}, found {'no file' if path.exists() else 'nothing there'}")
+            raise UserError(f"{path}: expected {what}, found {kind_of(path)}")
         with path.open("rb") as raw:
             right = verify(raw)
             if right is None:
@@ -57,6 +58,7 @@ def open_sealed(path: Path, what: str) -> Iterator[h5py.File]:
 
 def check_seal(path: str) -> None:
     """Refuse a file that has a checksum, and a wrong one; any other will do."""
+    check_plain(path, "an HDF5 file")
     try:
         with open(path, "rb") as raw:
             right = verify(raw)

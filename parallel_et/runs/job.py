@@ -12,6 +12,7 @@ import tomli_w
 from pydantic import Field, ValidationError
 
 import parallel_et
+from parallel_et.control.places import check_plain
 from parallel_et.core.contract import Model, Scheme
 from parallel_et.core.options import START, keys_of
 from parallel_et.core.registry import Registry, read_source
@@ -151,6 +152,7 @@ def read_job(
 
 def _load(path: str) -> tuple[dict[str, Any], str, str, str]:
     try:
+        check_plain(path, "a job file")
         with open(path, "rb") as file:
             text = file.read(LARGEST_FILE + 1)
         if len(text) > LARGEST_FILE:
