@@ -17,13 +17,11 @@ KINDS = {
 
 
 def kind_of(path: str | os.PathLike[str], follow: bool = True) -> str:
-    """Return what there is at a path, in words; with ``follow`` a link is what it leads to."""
+    """Return what there is at a path, in words. With ``follow`` a link is what it leads to."""
     try:
         return KINDS.get(stat.S_IFMT(os.stat(path, follow_symlinks=follow).st_mode), "something else")
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (OSError, ValueError):
         return "nothing there"
-    except OSError as error:
-        return str(error.strerror)
 
 
 def check_plain(path: str | os.PathLike[str], what: str) -> None:

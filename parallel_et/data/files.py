@@ -10,7 +10,7 @@ import numpy as np
 from parallel_et.data.base import ArrayRows, Source
 from parallel_et.errors import UserError
 from parallel_et.io.apart import Apart
-from parallel_et.io.files import dataset_of, open_hdf5
+from parallel_et.io.files import dataset_of, open_hdf5, split_place
 from parallel_et.io.gate import check_room, gate
 from parallel_et.io.plain import open_npy, place_of, read_plain
 from parallel_et.io.storage import files_of
@@ -25,7 +25,7 @@ class FileRows(Source):
 
     def __init__(self, place: str) -> None:
         self.name = place
-        self.path, _, self.dataset = place.partition(":")
+        self.path, self.dataset = split_place(place)
         self._states: dict[str, tuple[int, int]] = {}
         self._identities: dict[str, tuple[int, int, int]] = {}
         if not self.path.endswith(".npy") and os.path.isfile(self.path):

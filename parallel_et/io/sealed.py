@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import h5py
 
-from parallel_et.control.places import check_plain, kind_of
+from parallel_et.control.places import check_plain
 from parallel_et.errors import UserError
 from parallel_et.io.whole import write_whole
 
@@ -42,7 +42,7 @@ def open_sealed(path: Path, what: str) -> Iterator[h5py.File]:
     """
     try:
         if not path.is_file():
-            raise UserError(f"{path}: expected {what}, found {kind_of(path)}")
+            raise UserError(f"{path}: expected {what}, found {'no file' if path.exists() else 'nothing there'}")
         with path.open("rb") as raw:
             right = verify(raw)
             if right is None:

@@ -152,7 +152,7 @@ def read_job(
 
 def _load(path: str) -> tuple[dict[str, Any], str, str, str]:
     try:
-        check_plain(path, "a job file")
+        check_plain(path, f"a job file of at most {LARGEST_FILE} bytes")
         with open(path, "rb") as file:
             text = file.read(LARGEST_FILE + 1)
         if len(text) > LARGEST_FILE:
@@ -166,7 +166,10 @@ def _load(path: str) -> tuple[dict[str, Any], str, str, str]:
         raise UserError(f"{path}: expected a job file, found {NESTED}") from None
     except (OSError, ValueError) as error:
         raise UserError(printable(f"{path}: expected a job file, found something else ({error!s:.200})")) from None
-    return table, Path(path).name.removesuffix(".toml"), str(path), f"{text.decode().rstrip()}\n"
+    name = Path(path).name.removesuffix(".toml")
+    if name in ("", ".", ".."):  # its run would go to the folder of all runs, or above
+        raise UserError(f"{path}: expected a name before .toml, which its run has too, found {name!r}")
+    return table, name, str(path), f"{text.decode().rstrip()}\n"
 
 
 def _shipped(path: str) -> str:
