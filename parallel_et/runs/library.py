@@ -1,11 +1,13 @@
 """parallel_et from a script: ``fit`` does what the train command does, ``load`` reads what it wrote."""
 
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from parallel_et.control.progress import Reporter
 from parallel_et.data.base import ArrayRows
+from parallel_et.errors import UserError
 from parallel_et.parallel.blas import one_blas_thread
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.claim import Claim
@@ -47,6 +49,7 @@ def fit(
     -------
     Trained : the parameters on every rank, the history on the root
     """
+    check_arguments(job, output, watch)
     instead = None if data is None else {"source": "array:data"}
     with one_blas_thread(), Ranks.of_call(comm) as ranks:
         checked = ranks.from_root(lambda: read_job(job, instead=instead))
@@ -70,6 +73,18 @@ def fit(
                     keeper.begin()
                     keeper.run(told)
         return trained(training.result(), checked.files)
+
+
+def check_arguments(job: Any, output: Any, watch: Any) -> None:
+    """Refuse arguments of another kind before any work is done."""
+    path = isinstance(output, str | os.PathLike) and "\0" not in os.fspath(output)
+    for name, good, expected, found in (
+        ("job", isinstance(job, str | os.PathLike | Mapping), "the path of a job file or its sections", job),
+        ("output", output is None or path, "the path of a directory", output),
+        ("watch", watch is None or callable(watch), "a function", watch),
+    ):
+        if not good:
+            raise UserError(f"{name}: expected {expected}, found {found!r:.60}")
 
 
 def in_turn(first: Callable[..., None], second: Callable[..., None] | None) -> Callable[..., None]:

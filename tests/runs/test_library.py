@@ -131,3 +131,12 @@ def test_a_callback_cannot_change_the_run(progress):
     assert fit(table, Y, watch=spoil, progress=progress).W.tobytes() == fit(table, Y).W.tobytes()
     with pytest.raises(ValueError, match="read-only"):
         fit(table, Y, watch=lambda params, knobs, info: params["W"].fill(0))
+
+
+@pytest.mark.parametrize(
+    "name, value", [("job", 0), ("job", None), ("job", b"job.toml"), ("output", 3), ("output", "a\0b"), ("watch", 3)]
+)
+def test_an_argument_of_another_kind_is_refused_in_one_line(name, value):
+    table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
+    with pytest.raises(UserError, match=f"^{name}: expected .*, found [^\n]*$"):
+        fit(**{"job": table, "data": np.ones((9, 3)), name: value})
