@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 PLACE = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.ENOSPC, errno.EDQUOT),
+    *(errno.EEXIST, errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.ENOSPC, errno.EDQUOT),
 )
 """Errors that are the place's and not ours."""
 

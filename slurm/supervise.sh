@@ -24,7 +24,8 @@ run_directory() {
         esac
         shift
     done
-    echo "${directory%/}"
+    [[ $directory == -* ]] && directory=./$directory # else other commands would take it for an option
+    printf '%s\n' "${directory%/}"
 }
 
 newest_checkpoint() {
@@ -38,7 +39,7 @@ check_progress() {
     local job= checkpoint= stalls=0 newest
     newest=$(newest_checkpoint "$run")
     [[ -e $run.restarts ]] && read -r job checkpoint stalls <"$run.restarts"
-    if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 && $job == "$SLURM_JOB_ID" && $checkpoint == "$newest" ]]; then
+    if [[ ${SLURM_RESTART_COUNT:-0} -gt 0 && $job == "$SLURM_JOB_ID" && $checkpoint == "$newest" && $stalls =~ ^[0-9]+$ ]]; then
         stalls=$((stalls + 1))
     else
         stalls=0

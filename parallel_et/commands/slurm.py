@@ -10,6 +10,7 @@ from pathlib import Path
 import parallel_et
 from parallel_et.commands import Parser
 from parallel_et.errors import UserError
+from parallel_et.io.gate import printable
 from parallel_et.io.whole import why_no_place
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.demand import Demand
@@ -17,7 +18,7 @@ from parallel_et.runs.job import Job, read_job
 from parallel_et.runs.setup import demand_of, open_source
 
 SCRIPTS = Path(*parallel_et.__path__) / "scripts"
-TIME = r"(\d+-)?\d+(:\d\d?){0,2}"
+TIME = "([0-9]+-)?[0-9]+(:[0-9][0-9]?){0,2}"
 SPARE = 1.1
 """Memory to ask for, over what is expected."""
 
@@ -54,6 +55,12 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
 def write(args: argparse.Namespace) -> None:
     """Fill in the script and put it where it belongs."""
     job = read_job(args.job, args.set)
+    if not job.name.isprintable():  # Slurm ends an option at the end of its line
+        raise UserError(f"{printable(args.job)}: expected a name without control characters, found {job.name!a}")
+    if not args.job.endswith(".toml"):
+        raise UserError(
+            f"{printable(args.job)}: expected a name that ends in .toml, as batch scripts do, found another"
+        )
     most = expected(job, args.nodes * args.ntasks_per_node)
     text = fill_in((SCRIPTS / ("train-mpirun.sbatch" if args.mpirun else "train.sbatch")).read_text(), args, job, most)
     if args.write is None:
@@ -67,7 +74,11 @@ def write(args: argparse.Namespace) -> None:
             raise UserError(f"{args.write}: expected a place for a new file, found {why}") from None
     if most.blocks < args.nodes * args.ntasks_per_node:
         found = f"found {args.nodes * args.ntasks_per_node}: the others would have no points"
-        print(f"warning: {args.job}: expected at most {most.blocks} ranks, {found}", file=sys.stderr, flush=True)
+        print(
+            f"warning: {printable(args.job)}: expected at most {most.blocks} ranks, {found}",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def expected(job: Job, ranks: int) -> Demand:
@@ -89,11 +100,18 @@ def fill_in(template: str, args: argparse.Namespace, job: Job, most: Demand) -> 
     for name, value in options.items():
         template = _replace(rf"^#SBATCH --{name}=.*$", f"#SBATCH --{name}={shlex.quote(str(value))}", template)
     template = _replace(r"^#SBATCH --mem-per-cpu=.*$", f"#SBATCH --mem={-(-memory // 2**20):.0f}M", template)
-    call = [args.job, *(word for setting in args.set for word in ("--set", setting))]
-    call += [] if args.output is None else ["--output", args.output]
+    call = [as_path(args.job), *(word for setting in args.set for word in ("--set", setting))]
+    call += [] if args.output is None else ["--output", as_path(args.output)]
     template = _replace(r"^PYTHON=.*$", f"PYTHON=${{PYTHON:-{shlex.quote(sys.executable)}}}", template)
-    template = _replace(r"^# Train a job.*$|^# As train.*$", f"# Train {args.job}:  sbatch this file", template)
+    template = _replace(
+        r"^# Train a job.*$|^# As train.*$", f"# Train {printable(args.job)}:  sbatch this file", template
+    )
     return _replace(r'^supervise "\$@"$', f'supervise {shlex.join(call)} "$@"', template)
+
+
+def as_path(word: str) -> str:
+    """Return a path in a form that no command takes for an option."""
+    return f"./{word}" if word.startswith("-") else word
 
 
 def _replace(line: str, new: str, text: str) -> str:

@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
+from parallel_et.control.places import kind_of
 from parallel_et.errors import UserError
 
 LARGEST = 1 << 20
@@ -74,7 +75,7 @@ def read_source(path: str) -> bytes:
     shown = ascii(path)[1:-1][:SHOWN]
     try:
         if Path(path).exists() and not Path(path).is_file():
-            raise UserError(f"{shown}: expected a Python file, found no file")
+            raise UserError(f"{shown}: expected a Python file, found {kind_of(path)}")
         with open(path, "rb") as file:
             text = file.read(LARGEST + 1)
     except (OSError, ValueError) as error:

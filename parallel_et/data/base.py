@@ -11,6 +11,7 @@ from pydantic import Field
 
 from parallel_et.core.schema import Section, Size
 from parallel_et.errors import UserError
+from parallel_et.io.gate import brief
 from parallel_et.kernels.rows import new_table
 
 GROUP = 256
@@ -84,7 +85,12 @@ class ArrayRows(Source):
         if np.ma.is_masked(table):
             hidden = np.argwhere(np.ma.getmaskarray(table))[0]
             raise UserError(f"{name}: row {hidden[0]}: expected numbers, found a masked value")
-        self.table = np.asarray(table) if isinstance(table, list | tuple | np.ma.MaskedArray) else table
+        if hasattr(table, "toarray"):
+            size = prod(table.shape) * max(8, table.dtype.itemsize)
+            way_out = f"data.toarray() makes one, of {size / 1e6:.3g} MB"
+            raise UserError(f"{name}: expected a dense array, found a sparse one ({type(table).__name__}); {way_out}")
+        self.table = table if isinstance(getattr(table, "dtype", None), np.dtype) else as_array(table, name)
+        self.table = np.asarray(table) if isinstance(table, np.ma.MaskedArray) else self.table
         self.name = name
         shape = np.shape(self.table)
         if len(shape) < 2 or 0 in shape:
@@ -103,6 +109,14 @@ class ArrayRows(Source):
             rows[start - first : start - first + len(piece), : self.dims] = piece.reshape(len(piece), self.dims)
             forget(self.table)
         return rows
+
+
+def as_array(table: Any, name: str) -> np.ndarray:
+    """Return what a script gives as an array."""
+    try:
+        return np.asarray(table)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name}: expected points x dimensions, found {type(table).__name__}: {brief(error)}") from None
 
 
 class Centred(Source):

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 
 from parallel_et.data.base import ArrayRows, Source
 from parallel_et.errors import UserError
 from parallel_et.io.apart import Apart
-from parallel_et.io.files import dataset_of, open_hdf5
+from parallel_et.io.files import dataset_of, open_hdf5, split_place
 from parallel_et.io.gate import check_room, gate
 from parallel_et.io.plain import open_npy, place_of, read_plain
 from parallel_et.io.storage import files_of
@@ -24,8 +25,9 @@ class FileRows(Source):
 
     def __init__(self, place: str) -> None:
         self.name = place
-        self.path, _, self.dataset = place.partition(":")
+        self.path, self.dataset = split_place(place)
         self._states: dict[str, tuple[int, int]] = {}
+        self._identities: dict[str, tuple[int, int, int]] = {}
         if not self.path.endswith(".npy") and os.path.isfile(self.path):
             with suppress(OSError), Apart() as apart:  # no other process may be had: not the fault of the file
                 apart.ask(self.path, "parallel_et.io.storage", "look", self.dataset)
@@ -88,20 +90,32 @@ class FileRows(Source):
 
     def _note(self, path: str) -> None:
         """From now on this file must not change."""
-        self._states.setdefault(path, _state(path))
+        found = os.stat(path)
+        self._states.setdefault(path, _state(found))
+        self._identities.setdefault(path, _identity(found))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what other ranks get: what identifies a file on this node does not do so on theirs."""
+        return {**self.__dict__, "_identities": {}}
 
     def _check(self) -> None:
         """Rows are read more than once, and by several ranks: they must not change meanwhile."""
         for path, state in self._states.items():
             try:
-                found = None if _state(path) == state else "another"
+                now = os.stat(path)
+                same = _state(now) == state and self._identities.setdefault(path, _identity(now)) == _identity(now)
+                found = None if same else "another"
             except OSError as error:
                 found = "nothing there" if isinstance(error, FileNotFoundError) else error.strerror
             if found is not None:
                 raise UserError(f"{path}: expected the file that the run began with, found {found}")
 
 
-def _state(path: str) -> tuple[int, int]:
-    """What tells a file from another of its name, on every node that has it."""
-    found = os.stat(path)
+def _state(found: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file from another of its name, the same on every node that has the file."""
     return found.st_size, found.st_mtime_ns
+
+
+def _identity(found: os.stat_result) -> tuple[int, int, int]:
+    """Return what tells a file from one of the same size and time, on this node: no program can set these numbers."""
+    return found.st_dev, found.st_ino, found.st_ctime_ns

@@ -1,14 +1,15 @@
 """Arrays of HDF5 files."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
+from parallel_et.control.places import kind_of
 from parallel_et.errors import UserError
 from parallel_et.io.gate import brief, check_room, gate
 from parallel_et.io.storage import files_of
@@ -19,11 +20,24 @@ CHUNK = 256
 """Rows that are compressed together: whole rows, and few, as all are needed to read one."""
 
 
+def split_place(place: str) -> tuple[str, str]:
+    """Return the path and the dataset of ``file.h5:/dataset`` or ``file.npy``.
+
+    A path that exists is taken as it stands, also where its folders have a colon in their names.
+    """
+    colons = [number for number, letter in enumerate(place) if letter == ":"]
+    for end in (len(place), *colons):
+        if os.path.isfile(place[:end]):
+            return place[:end], place[end + 1 :]
+    path, _, dataset = (place, "", "") if place.endswith(".npy") else place.partition(":")
+    return path, dataset
+
+
 @contextmanager
 def open_hdf5(path: str) -> Iterator[h5py.File]:
     """An HDF5 file to read from; one that is missing, damaged or something else is told in one line."""
-    if not Path(path).is_file():
-        raise UserError(f"{path}: expected an HDF5 file, found nothing there")
+    if not os.path.isfile(path):
+        raise UserError(f"{path}: expected an HDF5 file, found {kind_of(path)}")
     try:
         file = h5py.File(path, "r")
     except FileNotFoundError:  # it went away meanwhile
@@ -77,7 +91,7 @@ def _numbers(dataset: h5py.Dataset, path: str) -> np.ndarray:
 
 def write_rows(source: Any, place: str, compression: str | None = None) -> None:
     """Write all rows of a source of data in single precision to ``file.npy`` or ``file.h5:/dataset``, in pieces."""
-    path, _, name = place.partition(":")
+    path, name = split_place(place)
     shape, step = (source.points, source.dims), max(1, PIECE // (8 * source.dims))
     with ExitStack() as stack:
         if path.endswith(".npy"):

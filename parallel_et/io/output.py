@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from parallel_et.errors import UserError
-from parallel_et.io.journal import Journal
+from parallel_et.io.journal import Journal, check_folder
 from parallel_et.io.tables import Span, Table, check_same, create, merged, place_for, read_rows
 from parallel_et.io.ways import WAYS, Direct, Mpio, Virtual, Writer, best_way, has_mpio
 from parallel_et.io.whole import make_durable
@@ -26,12 +26,15 @@ SYNC = 5.0
 
 def discard(path: Path) -> None:
     """Remove what an interrupted output to ``path`` has left; a whole one stays, unless its rows are in pieces."""
-    if path.with_name(f"{path.name}.parts").exists():
+    pieces, journal = path.with_name(f"{path.name}.parts"), Journal(path.with_name(f"{path.name}.part.journal"))
+    check_folder(pieces, r"\d+-\d+\.(h5|\d+\.part)", "the pieces of an output")
+    journal.check()
+    if pieces.exists():
         path.unlink(missing_ok=True)
     for end in (".part", ".part.new"):
         path.with_name(path.name + end).unlink(missing_ok=True)
-    for end in (".parts", ".part.journal"):
-        shutil.rmtree(path.with_name(path.name + end), ignore_errors=True)
+    shutil.rmtree(pieces, ignore_errors=True)
+    journal.clear()
 
 
 def open_output(
@@ -165,7 +168,7 @@ class Output:
         noted = self._journal.folder / "way"
         if not noted.exists():
             raise UserError(f"{self._part}: expected {noted} beside it, found none; remove it or choose another name")
-        way = noted.read_text()
+        way = self._journal.way(WAYS)
         return "direct" if way == "mpio" and not has_mpio() else way  # the two make the same file
 
     def _begin(self) -> None:
@@ -174,7 +177,7 @@ class Output:
         if virtual and self._pieces.exists():
             raise UserError(f"{self._pieces}: expected nothing there yet, found an earlier output; remove it")
         with place_for(self.path):
-            shutil.rmtree(self._journal.folder, ignore_errors=True)
+            self._journal.clear()
             self._journal.folder.mkdir()
             (self._journal.folder / "way").write_text(self.way)
             create(self._new, self.tables, self.about, not virtual, self.arrays)
@@ -185,7 +188,7 @@ class Output:
 
     def _earlier(self) -> tuple[list[Span], int]:
         """What earlier runs have written, and the number of this run."""
-        rows, run = self._journal.read()
+        rows, run = self._journal.read(self.rows)
         if self.way == "virtual":
             self._pieces.mkdir(exist_ok=True)
             for torn in self._pieces.glob("*.part"):

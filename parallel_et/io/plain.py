@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from parallel_et.control.places import kind_of
 from parallel_et.errors import UserError
 from parallel_et.io.gate import gate
 
@@ -22,7 +23,7 @@ PIECE = 1 << 20
 def open_npy(path: str) -> np.ndarray:
     """A memory map of the array of a .npy file, which is numbers, and all there."""
     if not os.path.isfile(path):
-        raise UserError(f"{path}: expected a .npy file, found nothing there")
+        raise UserError(f"{path}: expected a .npy file, found {kind_of(path)}")
     with gate(path, "a .npy file", "something else"), open(path, "rb") as file:
         version, _ = np.lib.format.read_magic(file)
         if version not in (1, 2, 3):  # the third differs from the second in names alone, which numbers do not have

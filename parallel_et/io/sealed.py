@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 import h5py
 
+from parallel_et.control.places import check_plain
 from parallel_et.errors import UserError
 from parallel_et.io.whole import write_whole
 
@@ -57,6 +58,7 @@ def open_sealed(path: Path, what: str) -> Iterator[h5py.File]:
 
 def check_seal(path: str) -> None:
     """Refuse a file that has a checksum, and a wrong one; any other will do."""
+    check_plain(path, "an HDF5 file")
     try:
         with open(path, "rb") as raw:
             right = verify(raw)

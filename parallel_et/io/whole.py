@@ -4,11 +4,14 @@ import errno
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+
+_numbers = count()
 
 
 def write_whole(path: Path, *parts: bytes) -> None:
@@ -46,7 +49,8 @@ def hdf5_image(groups: Mapping[str, Mapping[str, np.ndarray]], about: Mapping[st
 
     Made in memory, so that a disk that is full fails a plain write and not the HDF5 library.
     """
-    with h5py.File("image", "w", driver="core", backing_store=False) as file:
+    name = f"image-{next(_numbers)}"  # HDF5 refuses a name that another thread has open
+    with h5py.File(name, "w", driver="core", backing_store=False) as file:
         for group, arrays in groups.items():
             for name, array in arrays.items():
                 file[f"{group}/{name}"] = array

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from threading import Lock
 from typing import NoReturn, TypeVar, cast
 
 import numpy as np
@@ -25,6 +26,8 @@ FEW = 4096
 HEARD_WITHIN = 0.5
 """Seconds that a launcher has to pass on what a rank said before the rank ends the job: some drop it when they end."""
 
+_duplicating = Lock()
+
 E = TypeVar("E", bound=BaseException)
 T = TypeVar("T")
 
@@ -42,6 +45,25 @@ class Ranks:
     def alone(cls) -> "Ranks":
         """This rank as the only one."""
         return cls(MPI.COMM_SELF)
+
+    @classmethod
+    @contextmanager
+    def of_call(cls, comm: MPI.Intracomm | None) -> Iterator["Ranks"]:
+        """Return the ranks of a communicator for one call of a script.
+
+        MPI allows collective operations on a communicator to one thread at a time. A rank that is alone gets a
+        communicator of its own, so that several of its threads can make such calls; several ranks pass theirs.
+        """
+        given = MPI.COMM_WORLD if comm is None else comm
+        if given.size > 1:
+            yield cls(given)
+            return
+        with _duplicating:
+            own = given.Dup()
+        try:
+            yield cls(own)
+        finally:
+            own.Free()
 
     def sum_on_root(self, values: np.ndarray) -> None:
         """Replace ``values`` on the root by their sum over the ranks; integers only, so that the order is free."""

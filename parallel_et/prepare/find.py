@@ -4,6 +4,7 @@ import glob
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from parallel_et.control.places import check_plain
 from parallel_et.errors import UserError, check_name
 
 
@@ -30,6 +31,7 @@ def find_files(
             raise UserError(f"{name}: expected a file, a folder or a pattern of files, found nothing there")
     for name in found:
         check_name(name)
+        check_plain(name, "a file")
     return list(dict.fromkeys(found))
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from parallel_et.control.progress import Reporter
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
-from parallel_et.io.files import read_array, read_attributes
+from parallel_et.io.files import read_array, read_attributes, split_place
 from parallel_et.io.gate import gate
 from parallel_et.io.sweep import pieces
 from parallel_et.io.tables import place_for, read_rows
@@ -161,7 +161,7 @@ class Merge:
         if "steps" in about and "images" in about:
             cut = Cut.of(self.patches, about)
         elif "data" in about and "params sha256" in about:
-            path, _, dataset = about["data"].partition(":")
+            path, dataset = split_place(about["data"])
             data = FileRows(about["data"])
             there = read_attributes(path) if dataset.strip("/") == "patches" else {}
             if "images" not in there:

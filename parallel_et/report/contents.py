@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from parallel_et.control.progress import Reporter
 from parallel_et.core.plan import value_at
 from parallel_et.errors import UserError
-from parallel_et.io.files import read_attributes
+from parallel_et.io.files import read_attributes, split_place
 from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.report import page, plots, sheets
 from parallel_et.report.page import Chapter, Either, Picture
@@ -319,7 +319,7 @@ def told(value: str, most: int = 20) -> str:
 
 def preparation(study: Study) -> dict[str, str]:
     """What the file of the data says of itself, such as the steps of its preparation."""
-    path = study.job.data.source.partition(":")[0]
+    path = split_place(study.job.data.source)[0]
     if study.sample is None or not path.endswith(HDF5):
         return {}
     try:

@@ -14,7 +14,7 @@ from parallel_et.core.contract import Model, Params, Scheme
 from parallel_et.data.base import Source
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
-from parallel_et.io.files import read_attributes
+from parallel_et.io.files import read_attributes, split_place
 from parallel_et.report.picture import Sound
 from parallel_et.report.quality import Course, course_of
 from parallel_et.runs.directory import RunDirectory
@@ -169,7 +169,7 @@ def younger(source: Source, start: str) -> bool:
 
 def sound_of(source: Source, shape: tuple[int, ...]) -> Sound | None:
     """What the file of the data says of sounds, if they are drawn in the shape that they have there."""
-    path = source.name.partition(":")[0]
+    path = split_place(source.name)[0]
     if shape != source.shape or not path.endswith(HDF5):
         return None
     try:

@@ -15,7 +15,8 @@ from parallel_et.control.process import age, tell
 from parallel_et.errors import UserError
 from parallel_et.io.lock import Lock
 from parallel_et.io.whole import why_no_place, write_whole
-from parallel_et.runs.checkpoints import Checkpoints, first_sound, number, read
+from parallel_et.runs.checkpoints import Checkpoints, first_sound, pass_over, read
+from parallel_et.runs.job import differing_keys
 from parallel_et.runs.result import Result, load
 
 CODE = {"model": "model.py", "inference": "scheme.py"}
@@ -134,18 +135,27 @@ class RunDirectory:
         except OSError as error:
             raise UserError(f"{self.path}: expected a directory to write to, found {error.strerror}") from None
 
+    def load_result(self) -> Result:
+        """Read the result, which must be that of the job in this directory; no file is changed."""
+        stored = self.stored_job()
+        try:
+            found = load(self.result)
+            if stored is not None and (keys := differing_keys(stored, tomllib.loads(found.about["job"]))):
+                expected = f"expected the result of the job in {self.job.name}"
+                raise UserError(f"{self.result}: {expected}, found one of another ({keys[0]})")
+        except UserError as error:
+            if not self.checkpoints.names():
+                raise
+            raise UserError(f"{error}; the command that began this run writes it again") from None
+        return found
+
     def latest(self) -> tuple[Result, str]:
         """The result, or else what the newest sound checkpoint has, and its name; nothing is touched."""
         names: list[Path] = []
         self._real()
         while True:
             if self.finished:
-                try:
-                    return load(self.result), self.result.name
-                except UserError as error:
-                    if not self.checkpoints.names():
-                        raise
-                    raise UserError(f"{error}; the command that began this run writes it again") from None
+                return self.load_result(), self.result.name
             before, names = names, self.checkpoints.names()
             for path in names:
                 with suppress(UserError):
@@ -161,13 +171,22 @@ class RunDirectory:
         What is not sound, or foreign, is put aside; only who holds the directory may do this.
         """
         result = first_sound([self.result] if self.finished else [], load, foreign, warn)
-        latest = max(map(number, self.checkpoints.names()), default=-1)
-        if result is not None and int(result[1].about["iteration"]) > latest:
-            return result
         if not self.checkpoints:
-            return None
+            return result
         self.checkpoints.tidy()
-        return self.checkpoints.newest(foreign, warn)
+        if result is None:
+            return self.checkpoints.newest(foreign, warn)
+        checkpoint = first_sound(self.checkpoints.names(), read, foreign, warn)
+        if checkpoint is None:
+            return result
+        done, latest = (int(found.about["iteration"]) for _, found in (result, checkpoint))
+        if done > latest:
+            return result
+        if done < latest or not same_params(result[1], checkpoint[1]):
+            found = f"{done} iterations" if done < latest else "other parameters"
+            why = f"expected the result of the {latest} iterations of {checkpoint[0].name}, found one of {found}"
+            pass_over(self.result, f"{self.result}: {why}", warn)
+        return checkpoint
 
     def trusted(self, trust: bool, model: str | None, scheme: str | None) -> dict[str, str]:
         """Files of a model and a scheme that may be executed: those that are named, or the run's own if trusted."""
@@ -199,6 +218,13 @@ class RunDirectory:
                 f"{self.result}: expected room to write the result, found {error.strerror}; "
                 "the same command goes on from the last checkpoint"
             ) from None
+
+
+def same_params(one: Result, other: Result) -> bool:
+    """Return whether two results have the same parameters, bit for bit."""
+    return one.params.keys() == other.params.keys() and all(
+        value.tobytes() == other.params[name].tobytes() for name, value in one.params.items()
+    )
 
 
 def iteration(line: bytes) -> int:

@@ -12,6 +12,7 @@ import tomli_w
 from pydantic import Field, ValidationError
 
 import parallel_et
+from parallel_et.control.places import check_plain
 from parallel_et.core.contract import Model, Scheme
 from parallel_et.core.options import START, keys_of
 from parallel_et.core.registry import Registry, read_source
@@ -151,6 +152,7 @@ def read_job(
 
 def _load(path: str) -> tuple[dict[str, Any], str, str, str]:
     try:
+        check_plain(path, f"a job file of at most {LARGEST_FILE} bytes")
         with open(path, "rb") as file:
             text = file.read(LARGEST_FILE + 1)
         if len(text) > LARGEST_FILE:
@@ -164,7 +166,10 @@ def _load(path: str) -> tuple[dict[str, Any], str, str, str]:
         raise UserError(f"{path}: expected a job file, found {NESTED}") from None
     except (OSError, ValueError) as error:
         raise UserError(printable(f"{path}: expected a job file, found something else ({error!s:.200})")) from None
-    return table, Path(path).name.removesuffix(".toml"), str(path), f"{text.decode().rstrip()}\n"
+    name = Path(path).name.removesuffix(".toml")
+    if name in ("", ".", ".."):  # its run would go to the folder of all runs, or above
+        raise UserError(f"{path}: expected a name before .toml, which its run has too, found {name!r}")
+    return table, name, str(path), f"{text.decode().rstrip()}\n"
 
 
 def _shipped(path: str) -> str:

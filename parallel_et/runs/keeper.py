@@ -15,7 +15,7 @@ from parallel_et.runs.checkpoints import pass_over
 from parallel_et.runs.claim import Claim
 from parallel_et.runs.kept import load_kept, save_kept
 from parallel_et.runs.metrics import Metrics
-from parallel_et.runs.result import Result
+from parallel_et.runs.result import CHECKPOINT, Result
 
 if TYPE_CHECKING:
     from parallel_et.runs.training import Training
@@ -170,4 +170,4 @@ class Keeper:
             path = checkpoints.of(done)
             self.training.about["points digest"] = save_kept(path, problem.kept, problem.shard, self.ranks)
         keep = self.job.run.checkpoint.keep
-        self.ranks.from_root(lambda: checkpoints.save(done, self.training.result(), keep))
+        self.ranks.from_root(lambda: checkpoints.save(done, self.training.result(CHECKPOINT), keep))

@@ -56,6 +56,6 @@ def digest(kept: Mapping[str, np.ndarray], shard: Shard, ranks: Ranks) -> str:
             raw = rows.reshape(len(rows), -1).view(np.uint8)
             wide = np.zeros((len(rows), -(-raw.shape[1] // 8) * 8), np.uint8)
             wide[:, : raw.shape[1]] = raw
-            total[k] += fixed.digest(wide.view(np.uint64), shard.first + start)
+            total[k : k + 1] += fixed.digest(wide.view(np.uint64), shard.first + start)
     ranks.sum(total)
     return "".join(f"{int(value):016x}" for value in total)

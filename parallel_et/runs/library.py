@@ -1,13 +1,14 @@
 """parallel_et from a script: ``fit`` does what the train command does, ``load`` reads what it wrote."""
 
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from parallel_et.control.progress import Reporter
 from parallel_et.data.base import ArrayRows
+from parallel_et.errors import UserError
+from parallel_et.parallel.blas import one_blas_thread
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
@@ -40,15 +41,17 @@ def fit(
         it stands for the job's [data], which may then be missing, or have ``centre`` alone
     comm : mpi4py communicator, by default all ranks
     output : run directory to write; a run of this job and these data that is there goes on, a finished one is returned
-    watch : called on the root after every iteration, with the parameters, the schedule values and what is known
+    watch : called on the root after every iteration, with the parameters, the schedule values and what is known;
+        arrays are read-only
     progress : show how far it is, as train does
 
     Returns
     -------
     Trained : the parameters on every rank, the history on the root
     """
-    ranks, instead = Ranks(comm), None if data is None else {"source": "array:data"}
-    with threadpool_limits(1):
+    check_arguments(job, output, watch)
+    instead = None if data is None else {"source": "array:data"}
+    with one_blas_thread(), Ranks.of_call(comm) as ranks:
         checked = ranks.from_root(lambda: read_job(job, instead=instead))
         claim = None if output is None else Claim(RunDirectory(output), checked, warn)
         if claim is not None:
@@ -69,9 +72,21 @@ def fit(
                     report.begin(checked.anneal.iterations, training.at.iteration, training.source.points)
                     keeper.begin()
                     keeper.run(told)
-    if ranks.is_root and training.about.get("limits"):
-        warn(f"warning: {training.about['limits']}")
-    return trained(training.result(), checked.files)
+        if ranks.is_root and training.about.get("limits"):
+            warn(f"warning: {training.about['limits']}")
+        return trained(training.result(), checked.files)
+
+
+def check_arguments(job: Any, output: Any, watch: Any) -> None:
+    """Refuse arguments of another kind before any work is done."""
+    path = isinstance(output, str | os.PathLike) and "\0" not in os.fspath(output)
+    for name, good, expected, found in (
+        ("job", isinstance(job, str | os.PathLike | Mapping), "the path of a job file or its sections", job),
+        ("output", output is None or path, "the path of a directory", output),
+        ("watch", watch is None or callable(watch), "a function", watch),
+    ):
+        if not good:
+            raise UserError(f"{name}: expected {expected}, found {found!r:.60}")
 
 
 def in_turn(first: Callable[..., None], second: Callable[..., None] | None) -> Callable[..., None]:

@@ -5,13 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from parallel_et.core.batches import Arriving
 from parallel_et.core.em import iterate
 from parallel_et.core.plan import Position
 from parallel_et.data.base import ArrayRows, Centred, Source
 from parallel_et.errors import UserError
+from parallel_et.parallel.blas import one_blas_thread
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.job import check_job
 from parallel_et.runs.setup import fingerprint, initial, problem_of
@@ -33,8 +32,8 @@ def learn_batch(job: Mapping[str, Any], Y: Any, comm: Any = None, before: Traine
     job : its sections, of [data] only ``centre``
     before : what was learned so far, if anything
     """
-    ranks, batch = Ranks(comm), {"anneal": {**job["anneal"], "batch": None}}
-    with threadpool_limits(1):
+    batch = {"anneal": {**job["anneal"], "batch": None}}
+    with one_blas_thread(), Ranks.of_call(comm) as ranks:
         whole = {**job, **batch, "data": {**job["data"], "source": "array:data"}}
         checked = ranks.from_root(lambda: check_job(whole))
         with ranks.together():
@@ -68,4 +67,4 @@ def learn_batch(job: Mapping[str, Any], Y: Any, comm: Any = None, before: Traine
         training.at = Position(at.iteration + 1, params, *ranks.of_root(plan.after(at, params)))
         if ranks.is_root:
             training.history.add(training.at, knobs, info)
-    return trained(training.result(), checked.files)
+        return trained(training.result(), checked.files)

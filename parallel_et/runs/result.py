@@ -1,6 +1,7 @@
 """The outcome of a run as one HDF5 file that anything can read: no pickles, one dataset a parameter."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import numpy as np
 from parallel_et.errors import UserError
 from parallel_et.io.sealed import open_sealed, write_sealed
 from parallel_et.io.whole import hdf5_image
-from parallel_et.runs.checked import check_result
+from parallel_et.runs.checked import check_result, job_of
+from parallel_et.runs.job import UntrustedError
 
+RESULT, CHECKPOINT = "result", "checkpoint"
+"""Values of the attribute ``kind``."""
 GROUPS = ("params", "history", "snapshots", "truth", "data", "averages")
 
 
@@ -50,9 +54,30 @@ class Result:
 
 
 def load(place: str | os.PathLike[str]) -> Result:
-    """The result of a run, from its directory or its ``result.h5``."""
+    """Read the result of a run, from its directory or its ``result.h5``; a checkpoint is refused."""
     path = Path(place)
-    return read_result(path / "result.h5" if path.is_dir() else path, "the result of a run")
+    path = path / "result.h5" if path.is_dir() else path
+    result = read_result(path, "the result of a run")
+    if not is_finished(result.about, str(path)):
+        found = f"a checkpoint after {result.about['iteration']} iterations"
+        raise UserError(f"{path}: expected the result of a finished run, found {found}")
+    return result
+
+
+def is_finished(about: Mapping[str, Any], where: str) -> bool:
+    """Return whether the attributes are those of a result, and not of a checkpoint.
+
+    Files of older versions have no attribute ``kind``: their iterations are compared with those of their job, unless
+    that takes code which must not be executed.
+    """
+    if "kind" in about:
+        return str(about["kind"]) == RESULT
+    try:
+        anneal = job_of(about, where, {}).anneal
+    except UntrustedError:
+        return True
+    stop = anneal.stop
+    return bool(about["iteration"] >= anneal.iterations or (stop is not None and about["calm"] >= stop.iterations))
 
 
 def read_result(path: Path, what: str) -> Result:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from parallel_et.core.contract import Model, Scheme
 from parallel_et.data.base import ArrayRows, Centred, Source
 from parallel_et.data.model import Drawn
 from parallel_et.errors import UserError
+from parallel_et.parallel.blas import one_blas_thread
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
 from parallel_et.runs import result
@@ -95,7 +95,7 @@ class Trained(Result):
         inference = Inference(model, scheme, params, [what], self.data.get("mean"))
         shape, kind = inference.tables(source.points)[what]
         found, shard = np.empty(shape, kind), Shard.of(source.points, block, ranks.rank, ranks.size)
-        with ranks.together(), threadpool_limits(1):
+        with ranks.together(), one_blas_thread():
             for part in shard.blocks():
                 first, last = shard.first + part.start, shard.first + part.stop
                 rows = source.read(first, last)
@@ -149,5 +149,6 @@ def load(place: str | os.PathLike[str], trust: bool = False) -> Trained:
     trust : execute the files of its own model or scheme that lie in the run directory, if the job is of such
     """
     path = Path(place)
-    directory = path if path.is_dir() else path.parent
-    return trained(result.load(path), RunDirectory(str(directory)).trusted(trust, None, None))
+    directory = RunDirectory(str(path if path.is_dir() else path.parent))
+    found = directory.load_result() if path.is_dir() else result.load(path)
+    return trained(found, directory.trusted(trust, None, None))

@@ -20,7 +20,7 @@ from parallel_et.parallel.ranks import Ranks, library_version
 from parallel_et.runs.doubts import doubts
 from parallel_et.runs.job import Job
 from parallel_et.runs.limits import limits
-from parallel_et.runs.result import Result
+from parallel_et.runs.result import RESULT, Result
 from parallel_et.runs.setup import open_together, set_up
 
 LONGEST = 1 << 14
@@ -158,7 +158,7 @@ class Training:
 
         Parameters
         ----------
-        watch : called on the root after every iteration
+        watch : called on the root after every iteration; its arrays are read-only
         pause : called on all ranks after every iteration, says on all whether to leave it at that for now
         """
 
@@ -167,7 +167,8 @@ class Training:
             if self.ranks.is_root:
                 self.history.add(at, knobs, info)
                 if watch is not None:
-                    watch(at.params, knobs, info)
+                    shown = {name: read_only(value) for name, value in at.params.items()}
+                    watch(shown, knobs, info._replace(unused=read_only(info.unused)))
             return pause is not None and pause()
 
         self.at = train(self.problem, self.ranks, self.at, after)
@@ -184,16 +185,24 @@ class Training:
         evidence = self.history.values.get("free_energy", [0.0])[-1]
         self.about["limits"] = limits(self.problem, self.at.params, evidence)
 
-    def result(self) -> Result:
-        """What has been learned so far: the parameters on every rank, the history on the root."""
+    def result(self, kind: str = RESULT) -> Result:
+        """Return what has been learned so far: the parameters on every rank, the history on the root."""
         at, averages = self.at, self.problem.averages
-        about = {**self.about, "iteration": at.iteration, "calm": at.calm, "cooled": at.cooled, "end": now()}
+        done = {"iteration": at.iteration, "calm": at.calm, "cooled": at.cooled}
+        about = {**self.about, "kind": kind, **done, "end": now()}
         if self.problem.held is not None:
             about |= {"held out": self.problem.held.shard.points, "best": at.best}
         snapshots = {name: np.array(values) for name, values in self.history.snapshots.items()}
         data = {} if self.problem.mean is None else {"mean": self.problem.mean}
         means = {f"{stage}/{name}": values for stage, sums in averages.items() for name, values in sums.items()}
         return Result(dict(at.params), self.history.arrays(), snapshots, self.truth, data, about, means)
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a view of an array that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:

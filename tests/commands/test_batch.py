@@ -86,6 +86,41 @@ def test_a_script_that_is_there_is_not_overwritten(place):
     assert done.stderr == "job.sbatch: expected a place for a new file, found File exists\n"
 
 
+WORDS = """
+supervise() { printf '%s\\0' "$@"; }
+eval "$(sed -n '/^supervise /,$p' job.sbatch)"
+"""
+
+
+@pytest.mark.parametrize("mpirun", [False, True])
+@pytest.mark.parametrize(
+    "folder", ["a\ntouch owned\n#", "$(touch owned)`touch owned`", 'it\'s "so"; touch owned', "-n"]
+)
+def test_no_shell_executes_what_stands_in_a_path(place, folder, mpirun):
+    job, run = f"{folder}/job.toml", f"{folder}/run"
+    (place / folder).mkdir()
+    (place / job).write_text(JOB)
+    options = ("--output=" + run, "--set", "data.points=1000", "--write", "job.sbatch", *["--mpirun"] * mpirun)
+    done = call("slurm", *SIZES, *options, "--", job, cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\n") == 1
+    stopped = subprocess.run(["bash", "job.sbatch"], cwd=place, env={**CLEAN, "PYTHON": "false"}, capture_output=True)
+    assert stopped.returncode == 2
+    words = subprocess.run(["bash", "-c", WORDS], cwd=place, env=CLEAN, capture_output=True, text=True)
+    dots = "./" * folder.startswith("-")
+    assert words.stdout.split("\0")[:-1] == [dots + job, "--set", "data.points=1000", "--output", dots + run]
+    assert not (place / "owned").exists()
+
+
+@pytest.mark.parametrize("name", ["a\ntouch owned\n#.toml", "a\r#.toml", "a\u2028b.toml", "job"])
+def test_a_name_that_no_batch_script_can_have_is_refused_in_one_line(place, name):
+    (place / name).write_text(JOB)
+    done = call("slurm", name, *SIZES, "--write", "job.sbatch", cwd=place)
+    assert done.returncode == 2
+    assert re.fullmatch(r".*: expected a name (without control characters|that ends in \.toml), .*\n", done.stderr)
+    assert not (place / "job.sbatch").exists()
+
+
 def test_more_ranks_than_blocks_are_told_of(place):
     done = batch(place, *SIZES, "--set", "data.points=100")
     assert done.returncode == 0

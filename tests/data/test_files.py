@@ -1,11 +1,16 @@
 import os
+import socket
 
 import h5py
 import numpy as np
 import pytest
+from scipy import sparse
 
+from parallel_et.data.base import ArrayRows
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
+from parallel_et.io.sealed import check_seal
+from parallel_et.runs.job import read_job
 from parallel_et.runs.setup import largest_of
 
 
@@ -114,3 +119,52 @@ def test_a_file_that_vanishes_while_it_is_read_is_not_called_damaged(place, tmp_
     monkeypatch.setattr(FileRows, "_read", lambda *args: os.unlink(path) or read(*args))  # between a look and the next
     with pytest.raises(UserError, match=f"^{path}: expected the file that the run began with, found nothing there$"):
         rows.read(3, 15)
+
+
+@pytest.mark.parametrize("place", ["at 10:30/d.npy", "at 10:30/d.h5:/a:b", "d:1.npy", "d.h5:/a:b"])
+def test_colons_in_the_names_of_folders_files_and_datasets_are_no_hindrance(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "at 10:30").mkdir()
+    table = np.arange(12.0).reshape(4, 3)
+    for path in ("at 10:30/d.npy", "d:1.npy"):
+        np.save(path, table)
+    for path in ("at 10:30/d.h5", "d.h5"):
+        with h5py.File(path, "w") as file:
+            file["a:b"] = table
+    np.testing.assert_array_equal(FileRows(place).read(0, 4)[:, :3], table)
+
+
+@pytest.mark.parametrize("place", ["d.npy", "d.h5:/rows"])
+@pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device", "a directory"])
+def test_what_is_no_file_is_refused_at_once(place, kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = place.partition(":")[0]
+    match kind:
+        case "a pipe":
+            os.mkfifo(path)
+        case "a socket":
+            socket.socket(socket.AF_UNIX).bind(path)
+        case "a device":
+            os.symlink("/dev/zero", path)
+        case _:
+            os.mkdir(path)
+    with pytest.raises(UserError, match=f"^{path}: expected an? .* file, found {kind}$"):
+        FileRows(place)
+    with pytest.raises(UserError, match=f"^{path}: expected a job file of at most [0-9]+ bytes, found {kind}$"):
+        read_job(path)
+    with pytest.raises(UserError, match=f"expected .*, found .*{kind.partition(' ')[2]}"):
+        check_seal(path)
+
+
+@pytest.mark.parametrize(
+    "table, words",
+    [
+        (sparse.eye_array(500, 8, format="csr"), r"a dense array, found a sparse one \(csr_array\); data.toarray\(\) "),
+        ([[1.0, 2.0], [3.0]], "points x dimensions, found list: "),
+        (object(), "points x dimensions, found the shape"),
+    ],
+)
+def test_what_is_no_table_is_refused_in_one_line(table, words):
+    with pytest.raises(UserError, match=f"^data: expected {words}") as caught:
+        ArrayRows(table)
+    assert "\n" not in str(caught.value)

@@ -15,7 +15,7 @@ from launch import CLEAN, PATIENCE, command, launch, ranks_of, wait_for
 
 from parallel_et.errors import UserError
 from parallel_et.io import output
-from parallel_et.io.output import Table, best_way, open_output, read_rows
+from parallel_et.io.output import Table, best_way, discard, open_output, read_rows
 from parallel_et.io.ways import has_mpio
 from parallel_et.parallel import shared_file
 from parallel_et.parallel.ranks import Ranks
@@ -421,3 +421,38 @@ def test_where_mpi_io_fails_the_best_way_is_virtual_and_says_so(tmp_path):
     assert done.stdout.split() == ["virtual"] * 2
     assert done.stderr.count("note: .: MPI-IO cannot be used there") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("kind", ["a file", "a symbolic link", "a pipe", "'thesis.tex' in it"])
+def test_what_has_the_name_of_a_journal_is_refused_and_left_alone(path, kind, fresh):
+    journal = path.with_name("out.h5.part.journal")
+    match kind:
+        case "a file":
+            journal.write_text("precious")
+        case "a symbolic link":
+            journal.symlink_to("nowhere")
+        case "a pipe":
+            os.mkfifo(journal)
+        case _:
+            journal.mkdir()
+            (journal / "thesis.tex").write_text("precious")
+    with pytest.raises(UserError, match=f"journal: expected the journal .* nothing, found {kind}; move it"):
+        discard(path) if fresh else open_output(path, {"a": Table((4, 2), float)}, Ranks.alone())
+    assert os.path.lexists(journal / "thesis.tex" if kind.startswith("'") else journal)
+
+
+@pytest.mark.parametrize("harm", ["another way", "a pipe", "rows beyond the end"])
+def test_a_damaged_journal_is_refused(path, harm):
+    tables = {"a": Table((4, 2), float)}
+    output = open_output(path, tables, Ranks.alone(), way="direct")
+    output.write(0, {"a": np.ones((2, 2))})
+    output.abandon()
+    journal = path.with_name("out.h5.part.journal")
+    if harm == "rows beyond the end":
+        (journal / "7-0.rows").write_text("0 99\n")
+    else:
+        (journal / "way").unlink()
+        os.mkfifo(journal / "way") if harm == "a pipe" else (journal / "way").write_bytes(b"\xff\0")
+    with pytest.raises(UserError, match=r"expected (one of mpio, direct, virtual, found|some of 4 rows, found 0 99)"):
+        open_output(path, tables, Ranks.alone())

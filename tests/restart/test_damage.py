@@ -11,6 +11,8 @@ from launch import call, ended, hooked, learned, ranks_of, start, train, wait_fo
 from restarts import checkpoints
 from sealing import change, put
 
+from parallel_et import load
+from parallel_et.errors import UserError
 from parallel_et.io.sealed import TAIL
 from parallel_et.runs.checkpoints import read
 from parallel_et.runs.directory import RunDirectory
@@ -147,6 +149,57 @@ def test_a_result_of_another_job_is_passed_over(torn, ends_the_same):
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
     assert "result.h5: expected a run of this job, found one of another (anneal.noise.W: 0.1 there, 0.05" in done.stdout
+
+
+def older_kind(path):
+    """Make the file one of a version that did not say whether it is a result or a checkpoint."""
+    change(path, put("kind", None))
+
+
+@pytest.mark.parametrize("how", ["an earlier checkpoint", "the last checkpoint", "an earlier one of an older version"])
+def test_a_checkpoint_in_the_place_of_the_result_is_no_result(torn, ends_the_same, how):
+    result = torn / "runs/job/result.h5"
+    done = 300 if how == "the last checkpoint" else 200
+    shutil.copy(torn / f"runs/job/checkpoints/{done:06d}.h5", result)
+    if "older version" in how:
+        older_kind(result)
+    line = f"runs/job/result.h5: expected the result of a finished run, found a checkpoint after {done} iterations"
+    seen = call("infer", "runs/job", "data.npy", cwd=torn)
+    assert (seen.returncode, seen.stderr) == (2, f"{line}; the command that began this run writes it again\n")
+    for place in (result, result.parent):
+        with pytest.raises(UserError, match="expected the result of a finished run, found a checkpoint"):
+            load(place)
+    done = call("train", "job.toml", cwd=torn)
+    ends_the_same(torn, done)
+    assert f"warning: {line}; it is passed over and kept as result.h5.unusable" in done.stdout
+    assert load(result).about["iteration"] == 300
+
+
+def test_a_result_of_an_older_version_is_used_if_its_iterations_are_those_of_its_job(undisturbed, tmp_path):
+    shutil.copytree(undisturbed / "runs/job", tmp_path / "job")
+    older_kind(tmp_path / "job/result.h5")
+    assert load(tmp_path / "job").about["iteration"] == 300
+
+
+@pytest.mark.parametrize("other", ["fewer iterations", "other data"])
+def test_the_result_of_a_similar_run_in_the_place_of_the_result_is_written_again(torn, ends_the_same, other):
+    if other == "other data":
+        shutil.copy(torn / "data.npy", torn / "own.npy")
+        np.save(torn / "data.npy", np.load(torn / "data.npy") + 1e-3)
+    fewer = ("--set", "anneal.iterations=200") if other == "fewer iterations" else ()
+    assert call("train", "job.toml", *fewer, "--output", "runs/other", cwd=torn).returncode == 0
+    if other == "other data":
+        shutil.move(torn / "own.npy", torn / "data.npy")
+    shutil.copy(torn / "runs/other/result.h5", torn / "runs/job/result.h5")
+    if fewer:
+        line = (
+            "expected the result of the job in job.toml, found one of another (anneal.iterations: 300 there, 200 here)"
+        )
+        assert line in call("infer", "runs/job", "data.npy", cwd=torn).stderr
+    done = call("train", "job.toml", cwd=torn)
+    ends_the_same(torn, done)
+    found = "200 iterations" if fewer else "other parameters"
+    assert f"expected the result of the 300 iterations of 000300.h5, found one of {found}; it is passed" in done.stdout
 
 
 def test_a_checkpoint_that_cannot_be_put_aside_is_told_in_one_line(torn):

@@ -285,3 +285,10 @@ def test_every_shipped_job_is_valid():
     assert len(jobs) >= 14
     for path in jobs:
         read_job(str(path))
+
+
+@pytest.mark.parametrize("name", [".toml", "..toml", "...toml"])
+def test_a_job_file_without_a_name_has_no_run(name, tmp_path):
+    (tmp_path / name).write_text("")
+    with pytest.raises(UserError, match=r"expected a name before \.toml, which its run has too"):
+        read_job(str(tmp_path / name))

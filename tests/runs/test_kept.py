@@ -10,6 +10,11 @@ import numpy as np
 import pytest
 from launch import ended, learned, paused, ranks_of, start, train, wait_for
 
+from parallel_et.kernels import fixed
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.shard import Shard
+from parallel_et.runs.kept import digest
+
 HERE = Path(__file__).parent.parent
 JOB = """
 [model]
@@ -134,3 +139,15 @@ def test_kept_states_survive_a_kill_other_ranks_a_cut_and_streaming(batch, model
     assert learned(tmp_path / "runs/job/result.h5") == learned(tmp_path / "runs/whole/result.h5")
     with h5py.File(tmp_path / "runs/job/checkpoints/000030.points.h5") as file:
         assert file["states"].dtype == np.int16
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_digest_of_many_rows_is_a_sum_of_64_bits_without_a_warning():
+    kept = {"states": np.random.default_rng(1).integers(0, 99, (10_000, 3, 2), np.uint16), "marks": np.ones(10_000)}
+    shard = Shard.of(10_000, 100, 0, 1)
+    sums = []
+    for name in sorted(kept):
+        raw = kept[name].reshape(10_000, -1).view(np.uint8)
+        words = np.pad(raw, [(0, 0), (0, -raw.shape[1] % 8)]).view(np.uint64)
+        sums.append(sum(int(fixed.digest(words[n : n + 1], n)) for n in range(10_000)) % 2**64)
+    assert digest(kept, shard, Ranks.alone()) == "".join(f"{each:016x}" for each in sums)

@@ -1,8 +1,10 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from launch import launch
+from mpi4py import MPI
 from problems import job_table, random_data, random_params
 
 from parallel_et import fit, load
@@ -92,3 +94,49 @@ def test_data_given_to_fit_stand_for_those_of_a_job_file(tmp_path):
     ):
         with pytest.raises(UserError, match=words):
             fit(str(tmp_path / "job.toml"), bad)
+
+
+def test_fits_in_threads_give_what_each_gives_alone(tmp_path):
+    """Some keep states of each point, some write a run directory, and half of them use the data of another."""
+    Y = np.abs(np.random.default_rng(1).normal(size=(300, 8)))
+    tables = [
+        job_table({"name": model, "causes": 4}, {"candidates": 3, "gamma": 2, **scheme})
+        for model in ("linca", "mca")
+        for scheme in ({}, {"scheme": "tv", "states": 8})
+    ]
+    for table in tables:
+        table["run"]["checkpoint"] = {"every": 1, "keep": 2}
+    alone = [fit(table, Y, comm=MPI.COMM_SELF) for table in tables]  # and the kernels are loaded
+
+    def one(number):
+        place = str(tmp_path / str(number))
+        found = [fit(tables[number % 4], Y, comm=MPI.COMM_SELF, output=place) for _ in range(2)]
+        found += [load(place), fit(tables[number % 4], Y, comm=MPI.COMM_SELF)]
+        return [each.W.tobytes() == alone[number % 4].W.tobytes() for each in found]
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(one, range(16))) == [[True] * 4] * 16
+
+
+@pytest.mark.parametrize("progress", [False, True])
+def test_a_callback_cannot_change_the_run(progress):
+    Y = np.random.default_rng(1).normal(size=(50, 3))
+    table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
+
+    def spoil(params, knobs, info):
+        for array in (*params.values(), info.unused):
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 1
+
+    assert fit(table, Y, watch=spoil, progress=progress).W.tobytes() == fit(table, Y).W.tobytes()
+    with pytest.raises(ValueError, match="read-only"):
+        fit(table, Y, watch=lambda params, knobs, info: params["W"].fill(0))
+
+
+@pytest.mark.parametrize(
+    "name, value", [("job", 0), ("job", None), ("job", b"job.toml"), ("output", 3), ("output", "a\0b"), ("watch", 3)]
+)
+def test_an_argument_of_another_kind_is_refused_in_one_line(name, value):
+    table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
+    with pytest.raises(UserError, match=f"^{name}: expected .*, found [^\n]*$"):
+        fit(**{"job": table, "data": np.ones((9, 3)), name: value})
