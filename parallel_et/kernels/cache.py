@@ -11,6 +11,7 @@ import pickle
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
@@ -94,19 +95,29 @@ def directories(make: bool = False) -> Iterator[Path]:
 
 
 def find(name: str) -> tuple[Path, bytes] | None:
-    """Return the first sound file of a kernel and its content, which is read and verified once a process."""
+    """Return the first sound file of a kernel and its content, which is read and verified once a process.
+
+    Damaged files in better places are replaced by it where that is possible.
+    """
     with lock:
+        wrong: list[Path] = []
         for directory in directories() if name not in found else ():
             path = directory / f"{name}{SUFFIX}"
             try:
                 content = files.read(path)
             except OSError:
                 continue
-            if content is not None:
-                found[name] = path, content
-                damaged.pop(name, None)
-                break
-            damaged.setdefault(name, path)
+            if content is None:
+                wrong.append(path)
+                continue
+            for better in reversed(wrong):
+                with suppress(OSError):
+                    files.write(better, content)
+                    path = better
+            found[name] = path, content
+            break
+        else:
+            damaged.update({name: path for path in wrong[:1]})
         return found.get(name)
 
 
