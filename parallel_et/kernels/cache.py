@@ -117,7 +117,8 @@ def find(name: str) -> tuple[Path, bytes] | None:
             found[name] = path, content
             break
         else:
-            damaged.update({name: path for path in wrong[:1]})
+            if wrong:
+                damaged[name] = wrong[0]
         return found.get(name)
 
 
