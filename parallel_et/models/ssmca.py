@@ -282,7 +282,7 @@ class SSMCA(Model):
     ) -> tuple[np.ndarray, np.ndarray]:
         """mu and psi of most likelihood, by the sums of strengths and of their squares (H,).
 
-        One mu of causes that have a psi each is a mean weighted by 1 / psi. As psi depends on mu, they are found in turn.
+        One mu of causes that have a psi each is a mean weighted by 1 / psi, which depends on mu in turn.
         """
         one_of_many = params["mu"].ndim == 0 and params["psi"].ndim == 1 and "mu" in self.options.learn
         held = one_of_many and "psi" not in self.options.learn

@@ -1,4 +1,4 @@
-"""The cache of compiled kernels where its files are damaged, several processes or threads use it, or it has no place."""
+"""The cache of compiled kernels: damaged files, several processes and threads at once, and no place or memory."""
 
 import os
 import subprocess
