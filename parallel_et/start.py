@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from parallel_et.control.listening import ignore_at_exit, listen
+from parallel_et.errors import UserError
 from parallel_et.parallel.begin import PLACES, begin_with_all_ranks, told
 
 STOPPING = ("train", "infer", "trials", "generate", "patches", "sounds", "reproduce")
@@ -25,6 +26,10 @@ def start(name: str, argv: Sequence[str] | None = None) -> NoReturn:
         if name in STOPPING:
             listen()  # again: MPI may have put handlers of its own in place
         from parallel_et.parallel.ranks import run_command
+    except UserError as error:
+        if told(PLACES, 0) == 0:
+            print(error, file=sys.stderr, flush=True)
+        sys.exit(2)
     except ImportError as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)  # at once: MPI would wait for the other ranks

@@ -17,8 +17,9 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     )
     ranks.from_root(lambda: parser.parse_args(argv))
     cache.declare_all()
-    directories = {str(cache.directory_of(name)) for name in cache.declared}
     ranks.load_kernels()
+    if ranks.either(bool(cache.unsaved)):
+        return 2
     if ranks.is_root:
-        print(f"all kernels are in {' and '.join(sorted(directories))}", flush=True)
+        print(f"all kernels are in {' and '.join(sorted(map(str, cache.used)))}", flush=True)
     return 0

@@ -33,13 +33,14 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     data = 'rows of "file.h5:/dataset" or "file.npy"; "job" takes the data that the run was trained on'
     parser.add_argument("data", metavar="DATA", help=data)
     parser.add_argument("--output", metavar="FILE", default="posterior.h5", help="posterior.h5 by default")
-    what = f"some of {','.join(WHAT)}; all but quality, which takes all 2^H states, by default"
-    parser.add_argument("--what", metavar="NAMES", default=",".join(USUAL), help=what)
+    what = f"some of {','.join(WHAT)}; by default all that there are but quality, which takes all 2^H states"
+    parser.add_argument("--what", metavar="NAMES", help=what)
     parser.add_running()
     parser.add_trust()
     args = parser.parse_args(argv)
-    args.what = [name.strip() for name in args.what.split(",")]
-    if wrong := [name for name in args.what if name not in WHAT]:
+    if args.what is not None:
+        args.what = [name.strip() for name in args.what.split(",")]
+    if wrong := [name for name in args.what or () if name not in WHAT]:
         parser.error(f"--what: expected some of {','.join(WHAT)}, found {','.join(wrong)}")
     return args
 
@@ -56,12 +57,16 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     return sweep.run(lambda: infer_all(sweep, run, run.seen(source), args.what))
 
 
-def infer_all(sweep: Sweep, run: StoredRun, source: Source, what: Sequence[str]) -> str:
-    """Infer what was asked for, piece by piece; returns where in the file it is."""
+def infer_all(sweep: Sweep, run: StoredRun, source: Source, asked: Sequence[str] | None) -> str:
+    """Infer what was asked for, by default the usual, piece by piece; returns where in the file it is."""
     ranks, report = sweep.ranks, sweep.report
     team = Team(run.job.run.threads)
     full = 0
     model, scheme, block = size_up(run.job, source)
+    if "candidates" in (asked or ()) and not scheme.candidates:
+        expected = f"no candidates of a run of scheme {run.job.inference.scheme}, which preselects none for a point"
+        raise UserError(f"--what: expected {expected}, found {','.join(asked or ())}")
+    what = USUAL if asked is None else asked
     inference = Inference(model, scheme, run.params, what, run.mean)
     tables = {name: Table(shape, kind) for name, (shape, kind) in inference.tables(source.points).items()}
     row = source.dims * source.dtype().itemsize + sum(table.row_bytes for table in tables.values())

@@ -499,6 +499,10 @@ class Scheme(Learner, ABC):
     def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
         """The posterior of a block, and what is kept of its points from now on; asked again it gives the same bits."""
 
+    def selected(self, step: EStep, block: Block, posterior: Any) -> np.ndarray:
+        """The candidates (n, H') of points that are shown for the first time, if there are any."""
+        return posterior.candidates
+
     def alike(self, model: Model) -> bool:
         """Whether the posterior of a point has the same bits whatever points are beside it."""
         return False

@@ -48,11 +48,16 @@ def evidence(problem: Problem, ranks: Ranks, params: Params) -> float:
     return exact_sum(ranks, found, shard.points) / shard.points
 
 
+def in_round(step: EStep, number: int) -> EStep:
+    """The E-step with the random numbers of one of the rounds in which new points are looked at."""
+    return step._replace(random=step.random._replace(iteration=number))
+
+
 def posterior_of(step: EStep, scheme: Scheme, block: Block) -> Posterior:
     """The posterior of points that a trained model is shown for the first time."""
     kept = scheme.vacant(len(block))
     for number in range(scheme.rounds):
-        step = step._replace(random=step.random._replace(iteration=number))
+        step = in_round(step, number)
         posterior, new = scheme.infer(step, block, kept)
         kept |= new
     return posterior

@@ -40,6 +40,11 @@ class Latents(NamedTuple):
     windows: Windows | None = None
 
     @property
+    def words(self) -> str:
+        """The number of atoms, for people."""
+        return f"{self.atoms}, model.causes times places" if self.windows else f"model.causes = {self.atoms}"
+
+    @property
     def owners(self) -> np.ndarray:
         """The owner of each atom, which is the cause that it is of; (atoms,)."""
         return np.array(self.owner or range(self.atoms))

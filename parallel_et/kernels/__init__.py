@@ -7,14 +7,17 @@ which vectors then do not straddle.
 """
 
 from collections.abc import Callable
-from threading import Lock
 from typing import Any
 
 import numba
 import numpy as np
 
+from parallel_et.errors import UserError
 from parallel_et.kernels import cache
 from parallel_et.kernels.rows import CACHE_LINE
+
+if numba.config.DISABLE_JIT:
+    raise UserError("NUMBA_DISABLE_JIT: expected 0, as kernels only run compiled, found 1; unset this variable")
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
@@ -27,8 +30,6 @@ class Kernel:
     signature : the types of what goes in and out
     """
 
-    _lock = Lock()
-
     def __init__(self, function: Callable[..., Any], signature: str) -> None:
         self.function, self.signature = function, signature
         self._compiled: Callable[..., Any] | None = None
@@ -36,11 +37,15 @@ class Kernel:
 
     def load(self) -> Callable[..., Any]:
         """The compiled function."""
-        with self._lock:
+        name = cache.name_of(self.function)
+        with cache.lock:
             if self._compiled is None:
-                with cache.ours():
-                    self._compiled = numba.njit(self.signature, cache=True, **OPTIONS)(self.function)
-                cache.declared.pop(cache.name_of(self.function), None)
+                dispatcher = numba.njit(**OPTIONS)(self.function)
+                dispatcher._cache = cache.SealedCache(name)  # as enable_caching does with Numba's own
+                dispatcher.compile(self.signature)
+                dispatcher.disable_compile()
+                self._compiled = dispatcher
+                cache.loaded(name)
         return self._compiled
 
     def __call__(self, *args: Any) -> Any:

@@ -1,33 +1,55 @@
 """Where compiled kernels lie: one directory for all ranks of a node, found anew for every version of the kernels.
 
-Numba's own rule looks at the file that a kernel is in, not at what it calls, and refuses a directory that it cannot
-write to even if all is there. Here the directory's name tells the source of all kernels, the versions of Python and
-Numba and the processor, so nothing in it is ever out of date, and one that has what is needed may be read-only.
+Numba's own cache looks at the file that a kernel is in, not at what the kernel calls. It believes every file that it
+finds, and refuses a directory that cannot be written to. Here the directory's name follows from the source of all
+kernels, the versions of Python and Numba and the processor, so nothing in it is ever out of date. Every file is sealed,
+so a damaged one is compiled again. A directory that has what is needed may be read-only.
 """
 
 import os
+import pickle
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numba
 from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
-from numba.core.caching import CompileResultCacheImpl
+from numba.core.caching import NullCache, _cache_log
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+
+from parallel_et.errors import UserError
+from parallel_et.kernels import files
 
 HERE = Path(__file__).parent
 COMPILING = "the kernels are compiled for this processor, once; some 20 seconds"
+VARIABLE = "NUMBA_CACHE_DIR"
+SUFFIX = ".kernel"
+lock = RLock()
+"""Held by the thread that finds, loads or compiles a kernel."""
 declared: dict[str, Callable[[], Any]] = {}
-"""The kernels of the modules that were imported and that are not loaded yet, by name: each loads itself."""
+"""The functions that load the kernels of imported modules, by name, until each kernel is loaded."""
+found: dict[str, tuple[Path, bytes]] = {}
+"""Files of declared kernels and their verified contents, until each kernel is loaded."""
+damaged: dict[str, Path] = {}
+"""Damaged files of kernels that have no sound file, by name."""
+unsaved: dict[str, OSError] = {}
+"""Kernels that could not be stored, and why."""
+used: set[Path] = set()
+"""The directories from which kernels were loaded or in which they were stored."""
+printed: set[str] = set()
+"""The notes that this process has given."""
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The name of a kernel, with which Numba's file of it begins."""
+    """The name of a kernel, and of its file but for the suffix."""
     return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
 
@@ -43,7 +65,9 @@ def key() -> str:
 
 def places() -> list[Path]:
     """Where the directory may be, best first: as Numba is told, beside the kernels, in the user's cache."""
-    if told := os.environ.get("NUMBA_CACHE_DIR"):
+    if told := os.environ.get(VARIABLE):
+        if os.path.exists(told) and not os.path.isdir(told):
+            raise UserError(f"{VARIABLE}={told}: expected a folder for compiled kernels, found a file; name a folder")
         return [Path(told)]
     home = os.environ.get("XDG_CACHE_HOME") or (os.environ.get("HOME") and Path(os.environ["HOME"]) / ".cache")
     return [HERE / "__pycache__", *([Path(home) / "parallel_et"] if home else [])]
@@ -52,60 +76,119 @@ def places() -> list[Path]:
 @cache
 def usual() -> list[Path]:
     """The directory in each of its places."""
-    return [place / key() for place in places()]
+    name = key()
+    return [place / name for place in places()]
 
 
-@cache
-def target() -> tuple[Path, str | None]:
-    """Where kernels are compiled into, and what to tell people if that is in none of its places."""
-    for path in usual():
-        if writable(path):
-            return path, None
-    shared = Path(tempfile.gettempdir()) / f"parallel_et-{os.getuid()}"
-    if not (writable(shared, 0o700) and shared.stat().st_uid == os.getuid()):
-        shared = Path(tempfile.mkdtemp(prefix="parallel_et-"))
-    path = shared / key()
-    writable(path)
-    tried = " or ".join(str(path.parent) for path in usual())
-    return path, f"kernels are compiled into {path}, as {tried} cannot be written to"
-
-
-def writable(path: Path, mode: int = 0o777) -> bool:
-    """Whether the directory is there, or can be made, and takes files."""
+def directories(make: bool = False) -> Iterator[Path]:
+    """The directory in each of its places, then a temporary one that nobody else can write to, if there can be one."""
+    yield from usual()
     try:
-        path.mkdir(mode, parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path).close()
+        shared = Path(tempfile.gettempdir()) / f"parallel_et-{os.getuid()}"
+        if make:
+            shared.mkdir(0o700, exist_ok=True)
+        status = shared.stat()
     except OSError:
-        return False
-    return True
+        return
+    if status.st_uid == os.getuid() and not status.st_mode & 0o022:
+        yield shared / usual()[0].name
 
 
-def compiled_in(paths: Iterable[Path]) -> set[str]:
-    """Names of the kernels that are in some directories, as far as these may be looked into."""
-    found: set[str] = set()
-    for path in paths:
+def find(name: str) -> tuple[Path, bytes] | None:
+    """Return the first sound file of a kernel and its content, which is read and verified once a process.
+
+    Damaged files in better places are replaced by it where that is possible.
+    """
+    with lock:
+        wrong: list[Path] = []
+        for directory in directories() if name not in found else ():
+            path = directory / f"{name}{SUFFIX}"
+            try:
+                content = files.read(path)
+            except OSError:
+                continue
+            if content is None:
+                wrong.append(path)
+                continue
+            for better in reversed(wrong):
+                with suppress(OSError):
+                    files.write(better, content)
+                    path = better
+            found[name] = path, content
+            break
+        else:
+            if wrong:
+                damaged[name] = wrong[0]
+        return found.get(name)
+
+
+def store(name: str, content: bytes) -> None:
+    """Write the file of a kernel to the first directory that takes it."""
+    for directory in directories(make=True):
+        path = directory / f"{name}{SUFFIX}"
         try:
-            found |= {name.partition("-")[0] for name in os.listdir(path) if name.endswith(".nbc")}
-        except OSError:
+            directory.mkdir(parents=True, exist_ok=True)
+            files.write(path, content)
+        except OSError as error:
+            unsaved[name] = error
             continue
-    return found
+        _cache_log("[cache] data saved to %r", str(path))
+        used.add(directory)
+        unsaved.pop(name, None)
+        return
 
 
-def directory_of(name: str) -> Path:
-    """Where a kernel is, or is to be."""
-    return next((path for path in usual() if name in compiled_in([path])), None) or target()[0]
+class SealedCache(NullCache):
+    """What Numba asks for the compiled code of one kernel, and gives this code to if it had to compile."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
+        """The compiled kernel, if it has a sound file."""
+        if (there := find(self.name)) is None:
+            return None
+        path, content = there
+        target_context.refresh()
+        compiled = CompileResult._rebuild(target_context, *pickle.loads(content))
+        _cache_log("[cache] data loaded from %r", str(path))
+        used.add(path.parent)
+        return compiled
+
+    def save_overload(self, sig: Any, data: CompileResult) -> None:
+        """Store the compiled kernel."""
+        assert not data.library.has_dynamic_globals, f"{self.name} contains addresses of this process"
+        store(self.name, dumps(data._reduce()))
+
+
+def loaded(name: str) -> None:
+    """Forget the file of a kernel that is loaded."""
+    declared.pop(name, None)
+    found.pop(name, None)
 
 
 def missing() -> bool:
     """Whether any of the declared kernels has to be compiled."""
-    elsewhere = declared.keys() - compiled_in(usual())
-    return bool(elsewhere and elsewhere - compiled_in([target()[0]]))
+    return [find(name) for name in list(declared)].count(None) > 0
 
 
 def notes() -> list[str]:
-    """What to tell people before the declared kernels are loaded: that some lie in an odd place, or take a while."""
-    elsewhere = None if declared.keys() <= compiled_in(usual()) else target()[1]
-    return [note for note in (elsewhere, COMPILING if missing() else None) if note]
+    """Return lines about the declared kernels that people should read; each is returned once a process."""
+    with lock:
+        lines = [COMPILING] if missing() else []
+        if damaged:
+            path, more = min(damaged.values()), f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+            lines = [f"{path}: expected a compiled kernel, found a damaged file{more}; it is compiled again"]
+        tried = " or ".join(str(directory.parent) for directory in usual())
+        advice = f"set {VARIABLE} to a folder that can be written to"
+        for directory in sorted(used - {*usual()}):
+            lines.append(f"compiled kernels are stored in {directory}, as {tried} does not take them; {advice}")
+        if unsaved:
+            why = next(iter(unsaved.values())).strerror
+            lines.append(f"compiled kernels cannot be stored in {tried}: {why}; every process compiles; {advice}")
+        new = [line for line in lines if line not in printed]
+        printed.update(new)
+        return new
 
 
 def declare_all() -> None:
@@ -116,43 +199,5 @@ def declare_all() -> None:
 
 def load_declared(share: int = 0, shares: int = 1) -> None:
     """Load the declared kernels, or one of so many shares of them, which compiles those that are not there yet."""
-    for name in sorted(declared)[share::shares]:
-        declared[name]()
-
-
-class Locator:
-    """Tells Numba where a kernel is cached."""
-
-    def __init__(self, function: Any) -> None:
-        self.directory, self.line = directory_of(name_of(function)), function.__code__.co_firstlineno
-
-    @classmethod
-    def from_function(cls, function: Any, file: str) -> "Locator":
-        """The locator of a kernel."""
-        return cls(function)
-
-    def get_cache_path(self) -> str:
-        """The directory."""
-        return str(self.directory)
-
-    def ensure_cache_path(self) -> None:
-        """It was made when it was chosen."""
-
-    def get_source_stamp(self) -> str:
-        """What a cached kernel must agree with."""
-        return self.directory.name
-
-    def get_disambiguator(self) -> str:
-        """What tells kernels of one name apart."""
-        return str(self.line)
-
-
-@contextmanager
-def ours() -> Iterator[None]:
-    """Kernels that are declared in here are cached in our directory."""
-    before = CompileResultCacheImpl._locator_classes
-    CompileResultCacheImpl._locator_classes = [Locator]
-    try:
-        yield
-    finally:
-        CompileResultCacheImpl._locator_classes = before
+    for _, load in sorted(declared.items())[share::shares]:
+        load()

@@ -21,6 +21,8 @@ FLOOR = 0.02
 """Least value of a field beside its mean: what is not above 0 could be the maximum for negative strengths only."""
 NARROW = 1e-8
 """Least variance of the strengths beside their mean square."""
+ROUNDS = 50
+"""How often one mu and the psi of each cause are computed, each given the other."""
 MU = Param(
     "",
     "mean strength of an active cause, or where it begins",
@@ -266,15 +268,32 @@ class SSMCA(Model):
         error = float(sums["data"] + (WT**2 * sums["squares"][:, : self.D]).sum())
         error -= 2 * float((WT * sums["products"][:, : self.D]).sum())
         first, second = by * sums["values"], by**2 * sums["value_squares"]
-        mu = self._pooled("mu", params, first, active) if "mu" in self.options.learn else params["mu"]
-        square = self._pooled("psi", params, second - 2 * mu * first + mu**2 * active, active)
+        mu, psi = self._slab(params, first, second, active)
         return {
             "W": np.asfortranarray((WT / by[:, None]).T),
             "sigma": self.noise.learn(params, error, points, summary),
             "pi": self.prior.learn(params, active, points, knobs),
             "mu": mu,
-            "psi": np.maximum(square, NARROW * (square + mu**2)),
+            "psi": psi,
         }
+
+    def _slab(
+        self, params: Params, first: np.ndarray, second: np.ndarray, active: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """mu and psi of most likelihood, by the sums of strengths and of their squares (H,).
+
+        One mu of causes that have a psi each is a mean weighted by 1 / psi, which depends on mu in turn.
+        """
+        one_of_many = params["mu"].ndim == 0 and params["psi"].ndim == 1 and "mu" in self.options.learn
+        held = one_of_many and "psi" not in self.options.learn
+        mu, weight = params["mu"], params["psi"].min() / params["psi"] if held else np.ones(self.H)
+        for _ in range(ROUNDS if one_of_many and not held else 1):
+            if "mu" in self.options.learn:
+                mu = self._pooled("mu", params, first * weight, active * weight)
+            square = self._pooled("psi", params, second - 2 * mu * first + mu**2 * active, active)
+            psi = np.maximum(square, NARROW * self._pooled("psi", params, second, active))
+            weight = psi.min() / psi if one_of_many else weight
+        return mu, psi
 
     def _pooled(self, name: str, params: Params, sums: np.ndarray, active: np.ndarray) -> np.ndarray:
         """The mean of what is summed up by cause (H,) over the active ones, of all or of each."""

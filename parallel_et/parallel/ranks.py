@@ -232,9 +232,10 @@ class Ranks:
         """
         from parallel_et.kernels import cache  # takes its time to load
 
-        for note in cache.notes() if self.is_root else ():
-            print(f"note: {note}", file=sys.stderr, flush=True)
-        if self.size > 1 and self.comm.allreduce(cache.missing(), MPI.LOR):
+        with self.together():
+            self._print_notes(cache.notes())
+            missing = cache.missing()
+        if self.size > 1 and self.comm.allreduce(missing, MPI.LOR):
             node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
             with_root = node.allreduce(self.is_root, MPI.LOR)
             for turn in (True, False):
@@ -243,6 +244,11 @@ class Ranks:
                 self.meet_idly()
             node.Free()
         cache.load_declared()
+        self._print_notes(cache.notes())
+
+    def _print_notes(self, notes: Sequence[str]) -> None:
+        for note in notes if self.is_root else ():
+            print(f"note: {note}", file=sys.stderr, flush=True)
 
     def sum_on_node(self, *values: int) -> list[int]:
         """The sum of each of the values over the ranks that share this one's node."""

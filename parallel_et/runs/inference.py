@@ -9,7 +9,7 @@ import numpy as np
 
 from parallel_et.core.contract import Block, Model, Params, Scheme
 from parallel_et.core.expectation import at_rest
-from parallel_et.core.holdout import posterior_of
+from parallel_et.core.holdout import in_round, posterior_of
 from parallel_et.core.posterior import Posterior, Sparse
 from parallel_et.core.states import Latents, binary, on_grid, places
 from parallel_et.errors import UserError
@@ -90,7 +90,7 @@ class Inference:
             for some in pieces(rows, scheme.count):
                 block, posterior = self._posterior(scheme, Y, some, first)
                 if scheme is self.scheme:
-                    self._note(posterior, some, found)
+                    self._note(block, posterior, some, found)
                 if "map" in self.what:
                     states = self.model.best(self.step.ready, block, posterior)
                     found["map"][some] = binary(states, self.model.latents.atoms)
@@ -139,12 +139,12 @@ class Inference:
             raise UserError(f"point {first + rows[bad[0]]}: expected finite evidence, found {found}")
         return block, posterior
 
-    def _note(self, posterior: Any, rows: np.ndarray, found: dict[str, np.ndarray]) -> None:
+    def _note(self, block: Block, posterior: Any, rows: np.ndarray, found: dict[str, np.ndarray]) -> None:
         """Write down what the job's own scheme gives for some rows of a block."""
         if "evidence" in found:
             found["evidence"][rows] = posterior.evidence
         if "candidates" in found:
-            found["candidates"][rows] = posterior.candidates
+            found["candidates"][rows] = self.scheme.selected(in_round(self.step, 0), block, posterior)
         for name in ("means", *VALUED):
             if name in found:
                 found[name][rows] = getattr(posterior, name)(self.model.latents.atoms)

@@ -70,6 +70,8 @@ def open_together(job: Job, ranks: Ranks) -> Source:
 def model_of(job: Job, dims: int) -> tuple[Model, Scheme]:
     """The model of points of so many dimensions, and the scheme."""
     model = job.Model(job.model, dims)
+    for key, expected, found in job.inference.mistakes(model.latents):
+        raise UserError(f"inference.{key}: expected {expected}, found {found}")
     return model, job.Scheme(job.inference, model.latents)
 
 

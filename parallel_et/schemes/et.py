@@ -33,7 +33,7 @@ class ETOptions(SelectingOptions):
     def mistakes(self, latents: Latents) -> list[tuple[str, str, object]]:
         wrong: list[tuple[str, str, object]] = []
         if self.candidates > latents.atoms:
-            wrong.append(("candidates", f"at most model.causes = {latents.atoms}", self.candidates))
+            wrong.append(("candidates", f"at most {latents.words}", self.candidates))
         elif self.random >= self.candidates:
             wrong.append(("random", f"less than inference.candidates = {self.candidates}", self.random))
         if self.gamma is None and latents.most is None:

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 from pydantic import Field
 
 from parallel_et.core.contract import Block, EStep, Kept, Scheme
@@ -51,7 +52,7 @@ class SampleOptions(SelectingOptions):
             )
         if self.candidates is not None:
             if self.candidates > latents.atoms:
-                wrong.append(("candidates", f"at most model.causes = {latents.atoms}", self.candidates))
+                wrong.append(("candidates", f"at most {latents.words}", self.candidates))
             elif self.random >= self.candidates:
                 wrong.append(("random", f"less than inference.candidates = {self.candidates}", self.random))
         return wrong
@@ -72,7 +73,7 @@ class SelectAndSample(Scheme):
         self.random = options.random if self.sampled < latents.atoms else 0
         self.selection = selection_of(options, latents, self.sampled)
         self.chains, self.joint = options.chains, options.weights == "joint"
-        self.most, self.candidates = latents.most_of(self.sampled), 0  # none that would be the same next time
+        self.most, self.candidates = latents.most_of(self.sampled), self.sampled
         samples = options.samples or 200 * self.sampled
         self.sweeps = -(-samples // (self.chains * self.sampled))
         forgotten = max(1, int(options.burn_in * self.sweeps)) if options.burn_in > 0 else 0
@@ -90,6 +91,10 @@ class SelectAndSample(Scheme):
         step.phase("states")
         sweeps = Sweeps(self.sweeps, self.burn, self.chains, step.random, block.first, self.joint)
         return step.model.sample(step.ready, seen, candidates, sweeps, step.beta), kept
+
+    def selected(self, step: EStep, block: Block, posterior: Any) -> np.ndarray:
+        seen = step.model.observe_chains(step.ready, block)
+        return chosen(self.selection, step, block, seen, self.vacant(len(block)), self.sampled, self.random)
 
 
 SCHEME = SelectAndSample

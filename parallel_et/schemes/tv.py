@@ -66,7 +66,7 @@ class SearchOptions(SelectingOptions):
         elif (self.gamma or 1) > latents.atoms:
             wrong.append(("gamma", f"at most model.causes = {latents.atoms}", self.gamma))
         if (self.candidates or 1) > latents.atoms:
-            wrong.append(("candidates", f"at most model.causes = {latents.atoms}", self.candidates))
+            wrong.append(("candidates", f"at most {latents.words}", self.candidates))
         elif self.candidates is not None and latents.states(self.candidates, self.gamma or latents.atoms) > MOST_STATES:
             wrong.append(("candidates", f"at most {MOST_STATES} states of them", self.candidates))
         return wrong

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from launch import call, ended, launch, paused, ranks_of, start, wait_for
 
+from parallel_et import schemes
 from parallel_et.commands import infer, train
 from parallel_et.parallel.ranks import Ranks
 
@@ -175,3 +176,45 @@ def test_another_inference_of_the_same_name_is_not_continued(place, tmp_path):
     again = call("infer", *args, "--what", "means", "--fresh", cwd=place)
     assert again.returncode == 0, again.stderr
     assert set(contents(tmp_path / "out.h5")) == {"means"}
+
+
+TABLES = {"evidence", "candidates", "means", "map", "map_gamma", "reconstruction"}
+SCHEMES = {
+    # keys of [inference], and how many candidates a point has
+    "et": ("candidates = 3\ngamma = 2", 3),
+    "exact": ("", 5),
+    "hard": ("gamma = 2", 0),
+    "tv": ("states = 6\ngamma = 2", 0),
+    "sample": ("candidates = 4\nrandom = 1\nsamples = 80\nchains = 4", 4),
+}
+
+
+def test_the_table_of_schemes_has_all():
+    assert set(SCHEMES) == set(schemes.SCHEMES.names())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_each_scheme_gives_the_documented_tables(tmp_path, scheme):
+    keys, count = SCHEMES[scheme]
+    model = '[model]\nname = "linca"\ncauses = 5\n[data]\nsource = "bars"\npoints = 60\ngrid = 3\n'
+    job = f'{model}[inference]\nscheme = "{scheme}"\n{keys}\n[anneal]\niterations = 2\n'
+    (tmp_path / "job.toml").write_text(job)
+    assert call("train", "job.toml", "--output", "run", cwd=tmp_path).returncode == 0
+    done = call("infer", "run", "job", "--output", "all.h5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = contents(tmp_path / "all.h5")
+    assert set(found) == TABLES - ({"candidates"} if count == 0 else set())
+    done = call("infer", "run", "job", "--output", "one.h5", "--what", "candidates", cwd=tmp_path)
+    if count == 0:
+        expected = f"no candidates of a run of scheme {scheme}, which preselects none for a point"
+        assert (done.returncode, done.stderr) == (2, f"--what: expected {expected}, found candidates\n")
+        assert not (tmp_path / "one.h5").exists()
+        return
+    assert done.returncode == 0, done.stderr
+    candidates = contents(tmp_path / "one.h5")["candidates"]
+    np.testing.assert_array_equal(candidates, found["candidates"])
+    assert candidates.shape == (60, count)
+    assert (np.diff(candidates, axis=1) > 0).all()
+    others = np.ones((60, 5), bool)
+    np.put_along_axis(others, candidates, False, 1)
+    assert not found["means"][others].any(), "a cause that is no candidate is active"

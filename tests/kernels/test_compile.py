@@ -55,17 +55,6 @@ def loaded(done):
     }
 
 
-def test_a_directory_that_may_not_be_looked_into_has_nothing(monkeypatch, tmp_path):
-    (tmp_path / "fixed.add-41.py311.1.nbc").touch()
-    assert cache.compiled_in([tmp_path]) == {"fixed.add"}
-
-    def refuse(path):
-        raise PermissionError
-
-    monkeypatch.setattr(os, "listdir", refuse)
-    assert cache.compiled_in([tmp_path]) == set()
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """A copy of the package, its kernels compiled by the first run on it, in directories that cannot be written to."""
@@ -131,7 +120,7 @@ def test_what_a_read_only_installation_without_a_home_lacks_is_compiled_elsewher
         assert done.stdout.count("data saved") == done.stdout.count(f"data saved to '{elsewhere}") == saved
         assert done.stdout.count("data loaded") == declared(ALL) - saved
         assert f"all kernels are in {inside} and {elsewhere}/{inside.name}" in done.stdout
-        assert done.stderr.count(f"note: kernels are compiled into {elsewhere}") == 1
+        assert done.stderr.count(f"note: compiled kernels are stored in {elsewhere}") == 1
         assert done.stderr.count("20 seconds") == bool(saved)
 
 
@@ -139,3 +128,21 @@ def test_kernels_of_another_processor_lie_elsewhere(monkeypatch):
     here = cache.key()
     monkeypatch.setattr(numba.config, "CPU_NAME", "generic")
     assert cache.key() != here
+
+
+@needs_plain_user
+def test_damaged_kernels_of_a_read_only_installation_are_compiled_again_elsewhere_with_one_line(installed, tmp_path):
+    place = installed[0]
+    compiled = sorted((place / "parallel_et/kernels/__pycache__").rglob("fixed.*.kernel"))
+    sound = {path: path.read_bytes() for path in compiled}
+    for path, content in sound.items():
+        path.write_bytes(content[: len(content) // 2])
+    done = run(place, "train", place / "job.toml", ranks=2, cwd=tmp_path, TMPDIR=str(tmp_path))
+    for path, content in sound.items():
+        path.write_bytes(content)
+    assert done.returncode == 0, done.stderr
+    damaged, elsewhere = done.stderr.splitlines()
+    more = f"found a damaged file and {len(compiled) - 1} more; it is compiled again"
+    assert damaged == f"note: {compiled[0]}: expected a compiled kernel, {more}"
+    assert elsewhere.startswith(f"note: compiled kernels are stored in {tmp_path}/parallel_et-")
+    assert done.stdout.count("data saved") == len(compiled)

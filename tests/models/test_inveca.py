@@ -312,3 +312,18 @@ def test_places_of_the_best_state_are_told():
     found = Inference(problem.model, problem.scheme, params, ("map",)).block(y)
     assert found["map_places"].tolist() == [[[0, 1], [2, 0]]]
     assert np.flatnonzero(found["map_order"][0] == 1).tolist() == atoms_of(state[:1])
+
+
+def test_candidates_are_at_most_all_places_of_all_objects():
+    model = {"name": "inveca", "causes": H, "size": SIZE, "channels": CHANNELS}
+    problem, _ = problem_of(job_table(model, {"candidates": H * PLACES, "gamma": 1}), points())
+    found, _ = problem.scheme.infer(at_rest(problem.model, problem.scheme, some_params()), all_of(problem), {})
+    np.testing.assert_array_equal(found.candidates, np.tile(np.arange(H * PLACES), (N, 1)))
+    with pytest.raises(UserError) as refused:
+        problem_of(job_table(model, {"candidates": H * PLACES + 1, "gamma": 1}), points())
+    expected = f"at most {H * PLACES}, model.causes times places"
+    assert str(refused.value) == f"inference.candidates: expected {expected}, found {H * PLACES + 1}"
+
+
+def all_of(problem):
+    return Block(pad_rows(points()), problem.model.D, 0)

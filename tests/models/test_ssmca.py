@@ -1,5 +1,7 @@
 """Maximal causes with strengths: the conditional against integrals, its draws, and the M-step against explicit sums."""
 
+from itertools import combinations
+
 import h5py
 import numpy as np
 import pytest
@@ -164,7 +166,11 @@ class Totals(dict):
         self[name] = self.get(name, 0.0) + np.asarray(values)
 
 
-@pytest.mark.parametrize("each", [[], ["mu", "psi", "pi"]])
+EACH = [list(names) for count in range(4) for names in combinations(("mu", "psi", "pi"), count)]
+"""Every choice of parameters with a value for each cause."""
+
+
+@pytest.mark.parametrize("each", EACH)
 @pytest.mark.parametrize("learn", [ALL, ["W", "sigma", "pi"], ["W", "sigma", "pi", "mu"]])
 def test_the_m_step_maximises_the_log_joint_of_the_draws(learn, each):
     rng, D, H, N, K = np.random.default_rng(7), 7, 4, 12, 5
@@ -199,17 +205,32 @@ def test_the_m_step_maximises_the_log_joint_of_the_draws(learn, each):
     assert float(new["sigma"]) == pytest.approx(np.sqrt(error / ((N - 1) * D)), rel=1e-10)
     z, b = (by * s)[used], (s != 0)[used]
 
-    def worse(x, some):
-        """Minus the log prior of the active strengths."""
-        return -norm.logpdf(z[..., some][b[..., some]], x[0], np.exp(x[1])).sum()
+    assert new["pi"].shape == ((H,) if "pi" in each else ())
+    np.testing.assert_allclose(new["pi"], b.mean((0, 1)) if "pi" in each else b.mean(), rtol=1e-10)
+    if "psi" in learn:
+        causes = [H if name in each else 1 for name in ("mu", "psi")]
 
-    for some in [[h] for h in range(H)] if each else [list(range(H))]:
-        here = {name: float(np.broadcast_to(new[name], H)[some[0]]) for name in ("mu", "psi", "pi")}
-        assert here["pi"] == pytest.approx(b[..., some].mean(), rel=1e-10)
-        if "psi" in learn:
-            best = minimize(worse, [1.0, 0.0], (some,), "Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12})
-            assert here["mu"] == pytest.approx(best.x[0], rel=1e-6)
-            assert here["psi"] == pytest.approx(np.exp(2 * best.x[1]), rel=1e-6)
+        def worse(x):
+            """Minus the log prior of the active strengths."""
+            mu, scale = (np.broadcast_to(part, z.shape) for part in np.split(x, causes[:1]))
+            return -norm.logpdf(z[b], mu[b], np.exp(scale[b])).sum()
+
+        best = minimize(worse, np.repeat([1.0, 0.0], causes), method="BFGS", jac="3-point", options={"gtol": 1e-7})
+        mu, scale = np.split(best.x, causes[:1])
+        for name, found in (("mu", mu), ("psi", np.exp(2 * scale))):
+            assert new[name].shape == ((H,) if name in each else ())
+            np.testing.assert_allclose(new[name], found if name in each else found[0], rtol=1e-6)
+    elif "mu" in learn:
+        slope = ((z - new["mu"]) / params["psi"] * b).sum((0, 1))  # of the log prior in mu, psi as it is held
+        assert np.abs(slope if "mu" in each else slope.sum()).max() < 1e-9
+
+
+@pytest.mark.parametrize("each", EACH)
+def test_any_parameters_have_a_value_for_each_cause(each):
+    Y = np.maximum(np.random.default_rng(12).normal(1.0, 2.0, (60, 6)), 0.0)
+    keys = {"scheme": "sample", "samples": 24, "chains": 2}
+    found = fit(job_table({"name": "ssmca", "causes": 3, "learn": ALL, "each": each}, keys), Y).params
+    assert {name for name in ("mu", "psi", "pi") if found[name].shape == (3,)} == {*each}
 
 
 def summary(Y):
