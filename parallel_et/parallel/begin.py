@@ -16,10 +16,15 @@ def told(names: tuple[str, ...], otherwise: int) -> int:
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), otherwise)
 
 
+def seconds_from(variable: str, usual: float) -> float:
+    """The seconds that an environment variable sets, or the usual ones."""
+    text = os.environ.get(variable, "")
+    return float(text) if text.replace(".", "", 1).isdigit() else usual
+
+
 def start_limit() -> float:
     """Seconds that ranks wait for each other while they start."""
-    text = os.environ.get(LIMIT, "")
-    return float(text) if text.replace(".", "", 1).isdigit() else USUAL
+    return seconds_from(LIMIT, USUAL)
 
 
 def begin_with_all_ranks() -> None:
