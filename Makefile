@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # a process starts a fifth faster where Python keeps the modules that it has compiled
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test docs parallel-hdf5 test-parallel-hdf5 fuzz soak soak-openmpi lint clean
+.PHONY: help venv demo test docs parallel-hdf5 test-parallel-hdf5 fuzz soak soak-openmpi cluster lint clean
 
 help:
 	@echo "make demo   train jobs/demo.toml on two ranks and show what was learned"
@@ -15,6 +15,7 @@ help:
 	@echo "make docs   build the documentation into docs/_build; begin with index.html"
 	@echo "make soak   disturb runs 160 times in all ways, go on each time on other ranks, compare their ends with undisturbed ones"
 	@echo "make soak-openmpi        the same with Open MPI, in a .venv-openmpi of its own"
+	@echo "make cluster             make 100 faults of nodes, links, disks, clocks and Slurm on clusters in a box, as root"
 	@echo "make fuzz   give 10,000 damaged or hostile things of each kind to the code that has to refuse them"
 	@echo "make lint   ruff and mypy"
 	@echo "make venv   build the .venv that all of these use"
@@ -59,6 +60,9 @@ soak: venv
 soak-openmpi: .venv-openmpi/ready
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
 	OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx .venv-openmpi/bin/python tests/soak.py
+
+cluster: venv
+	python tests/cluster_soak.py --faults 100
 
 .venv-openmpi/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv .venv-openmpi
