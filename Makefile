@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # a process starts a fifth faster where Python keeps the modules that it has compiled
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test docs parallel-hdf5 test-parallel-hdf5 fuzz soak soak-openmpi lint clean
+.PHONY: help venv demo test docs parallel-hdf5 test-parallel-hdf5 fuzz soak soak-openmpi cluster lint clean
 
 help:
 	@echo "make demo   train jobs/demo.toml on two ranks and show what was learned"
@@ -15,6 +15,7 @@ help:
 	@echo "make docs   build the documentation into docs/_build; begin with index.html"
 	@echo "make soak   disturb runs of all models and schemes 1000 times, go on on other ranks, compare with undisturbed runs"
 	@echo "make soak-openmpi        the same with Open MPI, in a .venv-openmpi of its own"
+	@echo "make cluster             make 100 faults of nodes, links, disks, clocks and Slurm on clusters in a box, as root"
 	@echo "make fuzz   give 10,000 damaged or hostile things of each kind to the code that has to refuse them"
 	@echo "make lint   ruff and mypy"
 	@echo "make venv   build the .venv that all of these use"
@@ -60,6 +61,10 @@ soak: venv
 soak-openmpi: .venv-openmpi/ready
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
 	OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx .venv-openmpi/bin/python tests/soak.py
+
+cluster: venv
+	mpirun -n 2 python -m parallel_et.compile
+	python tests/cluster_soak.py --faults 100
 
 .venv-openmpi/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv .venv-openmpi

@@ -6,7 +6,8 @@
 #   exit code 0    the run is finished: so is the job
 #   exit code 75   it stopped with a checkpoint: the job queues itself again (not with REQUEUE=no, nor after
 #                  scancel, nor while there is a file "stop" in the run directory)
-#   any other      the job ends with that code
+#   a lost node    a node is silent, or its network (exit code 200): the job queues itself again
+#   any other      if a node of the job does not answer, the job queues itself again, else it ends with that code
 # After MAX_STALLS (3) starts of a job in a row without a newer checkpoint it gives up.
 
 say() {
@@ -52,14 +53,44 @@ check_progress() {
     fi
 }
 
+# While the controller of Slurm is away, as when it is started again, wait for it. Never queue a job again that Slurm has
+# begun anew elsewhere, because it had lost this node.
 requeue() {
+    local patience=$((SECONDS + 600)) restarts
     if [[ ${REQUEUE:-yes} == no ]]; then
         say "stopped with work left; the same command goes on"
+        return
+    fi
+    until restarts=$(squeue -h -j "$SLURM_JOB_ID" -O RestartCnt:20); do
+        ((SECONDS < patience)) || break
+        sleep 2
+    done
+    if ((restarts != ${SLURM_RESTART_COUNT:-0})); then
+        say "stopped; Slurm has queued it again"
     elif scontrol requeue "$SLURM_JOB_ID"; then
         say "stopped with work left and queued again"
     else
         say "stopped with work left, but cannot be queued again here; submit it again, or use chain.sh"
     fi
+}
+
+# Once the root has lost a node, end the launcher after 15 seconds, with its children first. It may try for long to reach
+# that node. And should Slurm begin the job anew elsewhere, the launcher would end the new ranks for the old ones.
+guard() {
+    while kill -0 "$1" 2>/dev/null; do
+        if [[ -e $PARALLEL_ET_LOST_FILE ]]; then
+            sleep 15
+            pkill -KILL -P "$1"
+            kill -KILL "$1"
+        fi
+        sleep 1
+    done
+}
+
+# Run a command on each node of the job, for so many seconds at most.
+on_each_node() {
+    timeout --kill-after=2 "$1" srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
+        "${@:2}"
 }
 
 # Slurm ends the job. Time over means that the notice was too short: go on from the last checkpoint. Whoever else ended it
@@ -76,12 +107,12 @@ ended_by_slurm() {
 sweep_nodes() {
     local sweep='find /dev/shm -maxdepth 1 -name "mpich_*" -user "$(id -u)" -not -newermt "-5 seconds" 2>/dev/null |
         while read -r file; do grep -qsF "$file" /proc/[0-9]*/maps || rm -f "$file"; done'
-    srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 bash -c "$sweep" ||
+    on_each_node 60 bash -c "$sweep" ||
         say "could not look for what is left of killed ranks in /dev/shm"
 }
 
 supervise() {
-    local code ends run argument arguments=() child= ended= asked=
+    local code ends run argument arguments=() child= guard= ended= asked= lost=
     if [[ ${1:-} != *.toml ]]; then
         echo "supervise: expected a job file and then arguments of train, found ${1:-nothing}" >&2
         exit 2
@@ -92,16 +123,19 @@ supervise() {
         exit 0
     fi
     check_progress
-    ends=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && [[ -n $ends ]] && # else date would say that it was midnight
-        ends=$(date -d "$ends" +%s 2>/dev/null) && export SLURM_JOB_END_TIME=$ends
-
     for argument; do # only the first start is to start over
         [[ $argument == --fresh && ${SLURM_RESTART_COUNT:-0} -gt 0 ]] || arguments+=("$argument")
     done
     [[ ${LAUNCH[0]} == srun ]] && sweep_nodes
+    # Seconds, not the time of the end: the clocks of nodes may differ.
+    ends=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && [[ -n $ends ]] && # else date would say that it was midnight
+        ends=$(date -d "$ends" +%s 2>/dev/null) && export PARALLEL_ET_TIME_LEFT=$((ends - $(date +%s)))
+    export PARALLEL_ET_LOST_FILE=${TMPDIR:-/tmp}/parallel_et-lost-$SLURM_JOB_ID-$$
     # In the background, because the shell takes a signal only while it waits.
     "${LAUNCH[@]}" "$PYTHON" -m parallel_et.train "${arguments[@]}" &
     child=$!
+    guard $child &
+    guard=$!
     trap 'asked=yes; say "the time is nearly over"; kill -USR1 $child 2>/dev/null' USR1
     trap ended_by_slurm TERM
     while kill -0 $child 2>/dev/null; do # a signal ends the waiting, too
@@ -110,6 +144,11 @@ supervise() {
     wait $child
     code=$?
     trap '' USR1 TERM
+    kill $guard 2>/dev/null
+    if [[ $code == 200 || -e $PARALLEL_ET_LOST_FILE ]]; then
+        lost=yes
+        rm -f "$PARALLEL_ET_LOST_FILE"
+    fi
 
     if [[ $code == 0 ]]; then
         rm -f "$run.restarts"
@@ -118,6 +157,12 @@ supervise() {
     elif [[ $code == 75 && -e $run/stop ]]; then
         say "stopped by $run/stop"
     elif [[ $code == 75 || (-n $asked && $code -gt 2) ]]; then # others: the signal came before Python itself had begun
+        requeue
+    elif [[ -n $lost ]]; then
+        say "lost a node or its network"
+        requeue
+    elif [[ $code -gt 0 && $code != 2 ]] && ! on_each_node 10 true 2>/dev/null; then
+        say "ended with exit code $code, and not all nodes answer"
         requeue
     else
         say "ended with exit code $code"

@@ -1,4 +1,4 @@
-"""A real Slurm of two emulated nodes on this machine, with all that it needs in one directory."""
+"""A real Slurm of two emulated nodes on this machine, with all that it needs in one directory; see also box.py."""
 
 import os
 import signal
@@ -15,8 +15,7 @@ from needs import SEARCH
 
 CONFIGURATION = """
 ClusterName=test
-SlurmctldHost=localhost
-SlurmctldPort={ports[0]}
+SlurmctldHost={control}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -44,8 +43,7 @@ SlurmctldPidFile={place}/slurmctld.pid
 SlurmdPidFile={place}/slurmd-%n.pid
 SlurmctldLogFile={place}/slurmctld.log
 SlurmdLogFile={place}/slurmd-%n.log
-NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[1]} CPUs=16 RealMemory=8000 State=UNKNOWN
-NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[2]} CPUs=16 RealMemory=8000 State=UNKNOWN
+NodeName=DEFAULT CPUs=16 RealMemory=8000 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 MOMENT = 30
@@ -68,34 +66,79 @@ def free_ports(count: int) -> list[int]:
 
 
 class Cluster:
-    """Nodes n1 and n2, and what users do with them."""
+    """A Slurm, and what users do with it.
+
+    Attributes
+    ----------
+    place : directory of the daemons, on each machine
+    nodes : what Slurm has to know of each node, by its name
+    machines : those that have a munged and the directory
+    control : machine of slurmctld and of users
+    more : further lines of the configuration
+    """
 
     def __init__(self, place: Path) -> None:
-        self.place = place
+        ports = free_ports(3)
+        self.place, self.control, self.machines = place, "localhost", ["localhost"]
+        at = "NodeHostname=localhost NodeAddr=127.0.0.1 Port="
+        self.nodes = {f"n{i}": f"{at}{ports[i]}" for i in (1, 2)}
+        self.more = [f"SlurmctldPort={ports[0]}"]
         unlike_ours = ("SLURM", "SBATCH", "SRUN", "OMP_NUM")
         kept = {key: value for key, value in CLEAN.items() if not key.startswith(unlike_ours)}
         self.env = {**kept, **NETWORK, "PATH": PATH, "SLURM_CONF": str(place / "slurm.conf")}
+        self.key = os.urandom(128)
         self.daemons: list[subprocess.Popen] = []
 
-    def start(self) -> None:
-        place = self.place
-        for name in ("state", "spool-n1", "spool-n2"):
-            (place / name).mkdir(mode=0o755)
-        key = place / "munge.key"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o400)
-        (place / "slurm.conf").write_text(CONFIGURATION.format(place=place, ports=free_ports(3)))
-        files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
-        self._daemon("munged", "--foreground", "--force", *(f"--{o}={place}/munge.{f}" for o, f in files.items()))
-        self.wait(lambda: (place / "munge.socket").exists(), "munged")
-        self._daemon("slurmctld", "-D", "-i")
-        for node in ("n1", "n2"):
-            self._daemon("slurmd", "-D", "-N", node)
-        self.wait(lambda: self.ask("sinfo", "-h", "-o", "%T %D", check=False) == "idle 2", "two idle nodes", 120)
+    def machine(self, node: str) -> str:
+        """The machine of a node."""
+        return "localhost"
 
-    def _daemon(self, *command: str) -> None:
-        with (self.place / "daemons.log").open("a") as log:
-            self.daemons.append(subprocess.Popen(command, env=self.env, stdout=log, stderr=log))
+    def enter(self, machine: str, cwd: Path | None) -> list[str]:
+        """The beginning of a command line that runs on a machine."""
+        return [] if cwd is None else ["env", f"--chdir={cwd}"]
+
+    def at(self, machine: str) -> Path:
+        """The place of a machine, as this process sees it."""
+        return self.place
+
+    def start(self) -> None:
+        for machine in self.machines:
+            self.prepare(machine)
+        self.start_control()
+        for node in self.nodes:
+            self.start_node(node)
+        count = len(self.nodes)
+        self.wait(lambda: self.ask("sinfo", "-h", "-o", "%T %D", check=False) == f"idle {count}", "idle nodes", 120)
+
+    def prepare(self, machine: str) -> None:
+        """Make the directory of a machine and start its munged."""
+        place, at = self.place, self.at(machine)
+        at.mkdir(exist_ok=True)
+        for name in ("state", *(f"spool-{node}" for node in self.nodes)):
+            (at / name).mkdir(mode=0o755)
+        key = at / "munge.key"
+        key.write_bytes(self.key)
+        key.chmod(0o400)
+        lines = [*self.more, *(f"NodeName={name} {words}" for name, words in self.nodes.items())]
+        text = CONFIGURATION.replace("PartitionName", "\n".join([*lines, "PartitionName"]))
+        (at / "slurm.conf").write_text(text.format(place=place, control=self.control))
+        files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+        options = (f"--{o}={place}/munge.{f}" for o, f in files.items())
+        self._daemon(machine, "munged", "--foreground", "--force", *options)
+        self.wait(lambda: (at / "munge.socket").exists(), "munged")
+
+    def start_control(self) -> None:
+        """Start slurmctld."""
+        self._daemon(self.control, "slurmctld", "-D")
+
+    def start_node(self, node: str) -> None:
+        """Start the slurmd of a node."""
+        self._daemon(self.machine(node), "slurmd", "-D", "-N", node)
+
+    def _daemon(self, machine: str, *command: str) -> None:
+        with (self.at(machine) / "daemons.log").open("a") as log:
+            words = [*self.enter(machine, None), *command]
+            self.daemons.append(subprocess.Popen(words, env=self.env, stdout=log, stderr=log))
 
     def stop(self) -> None:
         """End all jobs, then the daemons, the last first."""
@@ -110,7 +153,11 @@ class Cluster:
     def ask(self, *command: object, cwd: Path | None = None, check: bool = True, **env: str) -> str:
         """What one of Slurm's commands prints."""
         done = subprocess.run(
-            [*map(str, command)], env={**self.env, **env}, cwd=cwd, capture_output=True, text=True, timeout=60
+            [*self.enter(self.control, cwd), *map(str, command)],
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert not check or done.returncode == 0, f"{command}: {done.stderr}{self._logs()}"
         return done.stdout.strip()
@@ -187,5 +234,5 @@ class Cluster:
             time.sleep(pause)
 
     def _logs(self) -> str:
-        logs = [self.place / name for name in ("daemons.log", "slurmctld.log")]
+        logs = [self.at(self.control) / name for name in ("daemons.log", "slurmctld.log")]
         return "\n".join(f"{log.name}:\n{log.read_text()[-2000:]}" for log in logs if log.exists())

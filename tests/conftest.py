@@ -12,6 +12,7 @@ from parallel_et.control import listening
 threadpool_limits(1)
 LONG = (
     "test_slurm",
+    "test_box",
     "test_compile",
     "test_soak",
     "test_fuzz",

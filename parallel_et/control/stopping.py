@@ -10,6 +10,8 @@ from parallel_et.control.process import age
 
 LOOK = 1.0
 """Seconds between two looks for the file."""
+TIME_LEFT = "PARALLEL_ET_TIME_LEFT"
+"""Environment variable: seconds that a batch system leaves a process from its start; no clock has to be right."""
 MARGIN = 10.0
 """Seconds that a batch system's time limit is anticipated by, for the program to end."""
 
@@ -41,7 +43,9 @@ class Stopping:
 
     def __init__(self, limit: float | None = None, file: Path | None = None) -> None:
         limits = [time.monotonic() - age() + limit] if limit is not None else []
-        if (end := os.environ.get("SLURM_JOB_END_TIME", "")).isdigit():
+        if (left := os.environ.get(TIME_LEFT, "")).isdigit():
+            limits.append(time.monotonic() - age() + int(left) - MARGIN)
+        elif (end := os.environ.get("SLURM_JOB_END_TIME", "")).isdigit():
             limits.append(time.monotonic() + float(end) - time.time() - MARGIN)
         self.ends = min(limits, default=float("inf"))
         self.file = file

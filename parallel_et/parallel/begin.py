@@ -26,10 +26,15 @@ def told(names: tuple[str, ...], otherwise: int) -> int:
     return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), otherwise)
 
 
+def seconds_from(variable: str, usual: float) -> float:
+    """The seconds that an environment variable sets, or the usual ones."""
+    text = os.environ.get(variable, "")
+    return float(text) if text.replace(".", "", 1).isdigit() else usual
+
+
 def start_limit() -> float:
     """Seconds that ranks wait for each other while they start."""
-    text = os.environ.get(LIMIT, "")
-    return float(text) if text.replace(".", "", 1).isdigit() else USUAL
+    return seconds_from(LIMIT, USUAL)
 
 
 def missing_memory(packages: bool) -> str:

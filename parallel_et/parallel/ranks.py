@@ -19,12 +19,11 @@ from parallel_et.errors import PLACE, UserError, check_name
 from parallel_et.parallel.begin import LIMIT, PLACES, SIZES, start_limit, told
 from parallel_et.parallel.mpi import MPI
 from parallel_et.parallel.node import Node
+from parallel_et.parallel.watch import HEARD_WITHIN, Watch
 
 EVERYBODY = "all {} ranks have this error"
 FEW = 4096
 """Numbers that cost next to nothing to send."""
-HEARD_WITHIN = 0.5
-"""Seconds that a launcher has to pass on what a rank said before the rank ends the job: some drop it when they end."""
 
 _duplicating = Lock()
 
@@ -319,33 +318,35 @@ def run_command(load: Callable[[], Command], argv: Sequence[str] | None = None) 
     check_start(ranks.size)
     argv = sys.argv[1:] if argv is None else argv
     keep_freed_memory()
-    try:
-        import_module("scipy.linalg")  # has a BLAS of its own, which may hang where memory is small
-        command = load()
-        ranks.meet_in_time(start_limit())
-        for word in argv:
-            check_name(word)
-        if ranks.either(bool(heard())):
-            code = STOPPED
-            if ranks.is_root:
-                tell(NOT_BEGUN)
-        else:
-            code = command(ranks, argv)
-        ranks.meet()  # launchers may end those that stay long after the first has left
-    except SystemExit:  # all ranks leave together, as after --help
-        raise
-    except BaseException as error:
-        if line := mistake(error, ranks):
-            if ranks.is_root:
-                print(line, file=sys.stderr, flush=True)
-            sys.exit(2)
-        if ranks.rank:  # if all fail alike, the first to speak ends the others
-            time.sleep(2 * HEARD_WITHIN + ranks.rank / ranks.size)
-        code, text = 1, "".join(traceback.format_exception(error))
-        text += f"rank {ranks.rank} of {ranks.size} failed: {error!r}"
-        if isinstance(error, KeyboardInterrupt):
-            code, text = 130, "interrupted"
-        print(text, file=sys.stderr, flush=True)
-        if ranks.size > 1:
-            ranks.end_all(code)
+    with Watch() as watch:
+        try:
+            import_module("scipy.linalg")  # has a BLAS of its own, which may hang where memory is small
+            command = load()
+            ranks.meet_in_time(start_limit())
+            watch.begin(ranks.comm)
+            for word in argv:
+                check_name(word)
+            if ranks.either(bool(heard())):
+                code = STOPPED
+                if ranks.is_root:
+                    tell(NOT_BEGUN)
+            else:
+                code = command(ranks, argv)
+            ranks.meet()  # launchers may end those that stay long after the first has left
+        except SystemExit:  # all ranks leave together, as after --help
+            raise
+        except BaseException as error:
+            if line := mistake(error, ranks):
+                if ranks.is_root:
+                    print(line, file=sys.stderr, flush=True)
+                sys.exit(2)
+            if ranks.rank:  # if all fail alike, the first to speak ends the others
+                time.sleep(2 * HEARD_WITHIN + ranks.rank / ranks.size)
+            code, text = 1, "".join(traceback.format_exception(error))
+            text += f"rank {ranks.rank} of {ranks.size} failed: {error!r}"
+            if isinstance(error, KeyboardInterrupt):
+                code, text = 130, "interrupted"
+            print(text, file=sys.stderr, flush=True)
+            if ranks.size > 1:
+                ranks.end_all(code)
     sys.exit(code)
