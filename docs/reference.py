@@ -19,11 +19,11 @@ from parallel_et.core.options import ModelOptions, keys_of
 from parallel_et.core.schema import Section
 from parallel_et.data import generators
 from parallel_et.data.base import DataOptions
+from parallel_et.job.anneal import Anneal, keys_for
+from parallel_et.job.job import FileOptions, Run
+from parallel_et.job.starter import lead
 from parallel_et.models import MODELS, Model
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.first_job import lead
-from parallel_et.runs.job import FileOptions, Run
-from parallel_et.runs.schedule import Anneal, keys_for
 from parallel_et.schemes import SCHEMES
 
 PLAIN = {int: "integer", float: "number", str: "text", bool: "true or false"}

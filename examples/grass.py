@@ -39,14 +39,17 @@ job = {
 }
 
 
-def show(params, knobs, info):
+def show(params, settings, info):
     """One line every tenth iteration; called on the root."""
-    if knobs.iteration % 10 == 0:
-        print(f"iteration {knobs.iteration}: T {knobs.temperature:.2f}, free energy {info.free_energy:.1f}", flush=True)
+    if settings.iteration % 10 == 0:
+        print(
+            f"iteration {settings.iteration}: T {settings.temperature:.2f}, free energy {info.free_energy:.1f}",
+            flush=True,
+        )
 
 
 run = f"{args.output}/run"
 result = fit(job, output=run, watch=show)
 if result.history:  # only the root has it
     draw_fields(result.W, (10, 10), Path(args.output, "fields.png"), f"{args.causes} fields of grass")
-    print(f"fields: {args.output}/fields.png; more of them: python -m parallel_et.report {run}")
+    print(f"fields: {args.output}/fields.png; more of them: python -m parallel_et report {run}")

@@ -1,10 +1,9 @@
 """A model of one's own: counts that add up under Poisson noise, as of photons or spikes."""
 
-import numpy as np
 from pydantic import Field
 
-from parallel_et.errors import UserError
-from parallel_et.models import PI, UNUSED, Bernoulli, Model, ModelOptions, Param, Poisson, Sum, sums_by_atom, with_none
+from parallel_et.models import PI, UNUSED, Bernoulli, Model, ModelOptions, Param, Poisson, Statistic, largest
+from parallel_et.models.parts.fields import divided, sums_by_atom, with_none
 
 
 class CountsOptions(ModelOptions):
@@ -23,31 +22,23 @@ class Counts(Model):
         super().__init__(options, dims)
         self.prior, self.noise = Bernoulli(self.H), Poisson()
 
-    def start(self, name, summary):
+    def initial_value(self, name, summary):
         return summary.mean or 1.0, summary.mean / 3
-
-    def check(self, summary):
-        if summary.negative:
-            raise UserError(f"data: expected counts, found {summary.negative:.1%} negative values")
 
     def mean(self, params, states):
         return self.options.dark + with_none(params["W"].T)[states].sum(-2)
 
-    def sums(self, stage):
-        return {"shares": Sum((self.H, self.D), lambda params, summary: summary.largest), "active": Sum((self.H,))}
+    def statistics(self, stage):
+        return {"shares": Statistic((self.H, self.D), largest), "active": Statistic((self.H,))}
 
-    def statistics(self, stage, ready, Y, states, q):
-        surprise = q[:, None] * Y / self.mean(ready, states)
-        return {
-            "shares": sums_by_atom(states, surprise, self.H) * ready["W"].T,
-            "active": sums_by_atom(states, q, self.H),
-        }
+    def accumulate(self, stage, params, Y, states, q):
+        shares = sums_by_atom(states, q[:, None] * Y / self.mean(params, states), self.H)
+        return {"shares": shares * params["W"].T, "active": sums_by_atom(states, q, self.H)}
 
-    def maximise(self, stage, params, sums, knobs, summary):
+    def maximise(self, stage, params, sums, settings, summary):
         active, points = sums["active"], float(sums["points"])
-        used = active > UNUSED * points
-        W = np.where(used, sums["shares"].T / np.where(used, active, 1.0), params["W"])
-        return {"W": W, "pi": self.prior.learn(params, active, points, knobs)}
+        W = divided(sums["shares"].T, active, UNUSED * points, params["W"])
+        return {"W": W, "pi": self.prior.learn(params, active, points, settings)}
 
 
 MODEL = Counts

@@ -50,14 +50,17 @@ job = {
 }
 
 
-def show(params, knobs, info):
+def show(params, settings, info):
     """One line every tenth iteration; called on the root."""
-    if knobs.iteration % 10 == 0:
-        print(f"iteration {knobs.iteration}: T {knobs.temperature:.2f}, free energy {info.free_energy:.1f}", flush=True)
+    if settings.iteration % 10 == 0:
+        print(
+            f"iteration {settings.iteration}: T {settings.temperature:.2f}, free energy {info.free_energy:.1f}",
+            flush=True,
+        )
 
 
 result = fit(job, output=f"{args.output}/run", watch=show)
 if result.history:  # only the root has it
     title = f"{args.causes} fields of {args.points} segments of 12.5 ms"
     draw_fields(result.W, (len(result.W),), Path(args.output, "fields.png"), title)
-    print(f"fields: {args.output}/fields.png; more of them: python -m parallel_et.report {args.output}/run")
+    print(f"fields: {args.output}/fields.png; more of them: python -m parallel_et report {args.output}/run")

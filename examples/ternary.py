@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parallel_et.models import PI, SIGMA, Bernoulli, Gauss, Latents, Model, Param, Sum, binary, solve_fields
+from parallel_et.models import PI, SIGMA, Bernoulli, Gauss, Latents, Model, Param, Statistic, binary, largest
 
 
 class Ternary(Model):
@@ -14,24 +14,23 @@ class Ternary(Model):
         super().__init__(options, dims)
         self.prior, self.noise = Bernoulli(self.H, ways=2), Gauss()
         self.latents = Latents(2 * self.H, owner=(*range(self.H), *range(self.H)))
-        self.signs = np.vstack([np.eye(self.H), -np.eye(self.H)])
 
     def mean(self, params, states):
-        return binary(states, 2 * self.H) @ self.signs @ params["W"].T
+        return np.subtract(*np.split(1.0 * binary(states, 2 * self.H), 2, -1)) @ params["W"].T
 
-    def sums(self, stage):
-        H, D, most = self.H, self.D, lambda params, summary: summary.largest
-        return {"yy": Sum((D,), lambda p, summary: summary.largest**2), "ys": Sum((H, D), most), "ss": Sum((H, H))}
+    def statistics(self, stage):
+        yy = Statistic((self.D,), lambda params, summary: summary.largest**2)
+        return {"yy": yy, "ys": Statistic((self.H, self.D), largest), "ss": Statistic((self.H, self.H))}
 
-    def statistics(self, stage, ready, Y, states, q):
-        s = binary(states, 2 * self.H) @ self.signs
+    def accumulate(self, stage, params, Y, states, q):
+        s = np.subtract(*np.split(1.0 * binary(states, 2 * self.H), 2, -1))
         return {"yy": q @ Y**2, "ys": (q[:, None] * s).T @ Y, "ss": (q[:, None] * s).T @ s}
 
-    def maximise(self, stage, params, sums, knobs, summary):
+    def maximise(self, stage, params, sums, settings, summary):
         points, ys, ss, old = float(sums["points"]), sums["ys"], sums["ss"], params["W"].T
-        new = solve_fields(old, ys, ss, points)[0] if "W" in self.options.learn else old
+        new = settings.algebra.solve_fields(old, ys, ss, points) if "W" in self.options.learn else old
         error = sums["yy"].sum() - 2 * np.vdot(new, ys) + np.vdot(new, ss @ new)
-        pi = self.prior.learn(params, np.diag(ss), points, knobs)
+        pi = self.prior.learn(params, np.diag(ss), points, settings)
         return {"W": new.T, "sigma": self.noise.learn(params, error, points, summary), "pi": pi}
 
 

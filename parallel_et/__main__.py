@@ -32,7 +32,7 @@ def main() -> None:
     if name not in ("--help", "-h"):
         print(f"parallel-et: expected {' or '.join(COMMANDS)}, found {name}{meant(name, [*COMMANDS])}", file=sys.stderr)
         sys.exit(2)
-    print("usage: parallel-et COMMAND … (or python -m parallel_et.COMMAND …)")
+    print("usage: parallel-et COMMAND … (or python -m parallel_et COMMAND …)")
     for command, does in COMMANDS.items():
         print(f"  {command:<10} {does}")
     print("--help after a command shows more")

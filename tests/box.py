@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -38,6 +39,8 @@ FIRST_PROCESS = """
 set -e
 mount --make-rprivate /
 mount -t proc proc /proc
+programs=("${@:6}") # they stay visible below a directory that becomes the node's own
+for i in "${!programs[@]}"; do exec {hidden[i]}<"${programs[i]}"; done
 hostname "$1"
 ip link set lo up
 for place in tmp run dev/shm; do mount -t tmpfs -o "mode=1777,size=$2" "$1" "/$place"; done
@@ -45,11 +48,18 @@ chmod 755 /run
 if [[ $1 == head ]]; then mount -t tmpfs -o "mode=1777,size=$3" shared /mnt; fi
 echo "$4" >/run/boot_id && mount --bind /run/boot_id /proc/sys/kernel/random/boot_id
 echo "$5" >/run/hosts && mount --bind /run/hosts /etc/hosts
+for i in "${!programs[@]}"; do
+    place=${programs[i]}
+    [[ -e $place ]] || { mkdir -p "$place" && mount --no-canonicalize --bind "/proc/self/fd/${hidden[i]}" "$place"; }
+    exec {hidden[i]}<&-
+done
 echo ready
 exec >/dev/null
 while :; do sleep 86400 & wait; done
 """
 """Script of the process 1 of a node; it also collects the processes that have lost their parent."""
+VISIBLE = (str(Path(__file__).resolve().parents[1]), sys.prefix, sys.base_prefix)
+"""Directories of this machine whose programs the nodes run."""
 SSHD = """
 ListenAddress 0.0.0.0
 HostKey /mnt/.ssh/host
@@ -190,7 +200,7 @@ class Box:
         uptime = random.Random(node.name).randrange(10**6)  # nodes are not switched on at the same time
         hosts = "\n".join(f"{each.address} {each.name}" for each in (self.head, *self.nodes.values()))
         spaces = ["--net", "--uts", "--mount", "--pid", "--ipc", "--time", f"--boottime={uptime}"]
-        words = [node.name, LOCAL_BYTES, SHARED_BYTES, uuid.uuid4(), f"127.0.0.1 localhost\n{hosts}"]
+        words = [node.name, LOCAL_BYTES, SHARED_BYTES, uuid.uuid4(), f"127.0.0.1 localhost\n{hosts}", *VISIBLE]
         outside = subprocess.Popen(
             ["setpriv", "--pdeathsig=KILL", *inside, "unshare", *spaces, f"--monotonic={uptime}", "--fork",
              "--kill-child", "bash", "-c", FIRST_PROCESS, "bash", *map(str, words)],
@@ -239,7 +249,7 @@ class Box:
         **env: str,
     ) -> subprocess.Popen:
         """Start ``python -m parallel_et.train args`` from the head, on all nodes that are alive or on those given."""
-        mpirun, *rest = command(ranks, "-m", f"parallel_et.{name}", *args)
+        mpirun, *rest = command(ranks, "-m", "parallel_et", name, *args)
         if python:
             rest[2] = python
         hosts = ["-launcher", "ssh", "-launcher-exec", str(SHARED / ".ssh/ssh"), "-hosts"]

@@ -48,7 +48,7 @@ def train(ranks: int | None, *args: object, cwd: Path | str = ".", **env: str):
 
 
 def call(name: str, *args: object, cwd: Path | str = "."):
-    """The same as ``python -m parallel_et.name args`` gives, in this process: where its start is not what is tested."""
+    """The same as ``python -m parallel_et name args`` gives, in this process: where its start is not what is tested."""
     out, err, words = StringIO(), StringIO(), [*map(str, args)]
     try:
         with chdir(cwd), redirect_stdout(out), redirect_stderr(err), signals_restored():
@@ -60,7 +60,7 @@ def call(name: str, *args: object, cwd: Path | str = "."):
 def start(ranks: int | None, *args: object, cwd: Path | str = ".", name: str = "train", **env: str):
     """``python -m parallel_et.train args``, or another command, not waited for."""
     return subprocess.Popen(
-        command(ranks, "-m", f"parallel_et.{name}", *args),
+        command(ranks, "-m", "parallel_et", name, *args),
         cwd=cwd,
         env={**CLEAN, **env},
         stdout=subprocess.PIPE,

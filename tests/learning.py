@@ -1,33 +1,42 @@
 """Expectation truncation whose temperature is learned: it follows the mean evidence of the points."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from parallel_et.core.contract import Param, Sum
+from parallel_et.core.scheme import Learner
+from parallel_et.core.terms import Param, Statistic
 from parallel_et.schemes.et import ExpectationTruncation
 
 
-class Learning(ExpectationTruncation):
+class Surprise(NamedTuple):
+    """The warmth of an iteration, which collects how surprising the points are."""
+
+    warmth: float
+
+    def collect(self, stage, block, posterior, used, total):
+        total.add("surprise", (1 / (1 + np.abs(posterior.evidence[used]))).sum())
+
+
+class Learning(ExpectationTruncation, Learner):
     """A scheme with a parameter, a sum over points and an M-step of its own."""
 
     params = {"warmth": Param("", "what the temperature is multiplied with")}
     stages = ("warmth",)
 
-    def initial(self):
+    def initial_params(self, points, dims):
         return {"warmth": np.array(1.5)}
 
-    def prepare(self, params, knobs):
-        return float(params["warmth"])
+    def evaluator(self, params, settings):
+        return Surprise(float(params["warmth"]))
 
-    def infer(self, step, block, kept):
-        return super().infer(step._replace(beta=step.beta / step.guide), block, kept)
+    def infer(self, context, block, kept):
+        return super().infer(context._replace(beta=context.beta / context.guide.warmth), block, kept)
 
-    def sums(self, stage):
-        return {"surprise": Sum((), 1.0)}
+    def statistics(self, stage):
+        return {"surprise": Statistic((), 1.0)}
 
-    def collect(self, stage, ready, block, posterior, used, total):
-        total.add("surprise", (1 / (1 + np.abs(posterior.evidence[used]))).sum())
-
-    def maximise(self, stage, params, sums, knobs, summary):
+    def maximise(self, stage, params, sums, settings, summary):
         return {"warmth": 1.0 + sums["surprise"] / sums["points"]}
 
 

@@ -8,7 +8,7 @@ from mpi4py import MPI
 from problems import job_table, random_data, random_params
 
 from parallel_et import fit
-from parallel_et.core import expectation
+from parallel_et.em import e_step
 from parallel_et.models.parts import linear
 from parallel_et.parallel import node
 from parallel_et.parallel.ranks import Ranks
@@ -227,16 +227,16 @@ def data_of(name):
 
 def fits(threads, comm=None, names=tuple(JOBS)):
     """All that these jobs learn, by name."""
-    found, room, large = {}, expectation.ROOM, linear.LARGE
+    found, cache_bytes, large = {}, e_step.POSTERIOR_CACHE_BYTES, linear.LARGE
     for name in names:
         table, data = table_of(name), data_of(name)
         table["run"]["threads"] = threads
-        expectation.ROOM = -(1 << 40) if "without memory" in name else room
+        e_step.POSTERIOR_CACHE_BYTES = -(1 << 40) if "without memory" in name else cache_bytes
         linear.LARGE = 0 if "dealt" in name else large
         try:
             result = fit(table, data, comm=with_nodes(comm) if "nodes" in name else comm)
         finally:
-            expectation.ROOM, linear.LARGE = room, large
+            e_step.POSTERIOR_CACHE_BYTES, linear.LARGE = cache_bytes, large
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
         for more in ("renewed_fields", "holdout_evidence"):

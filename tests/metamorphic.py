@@ -23,12 +23,11 @@ import every
 import numpy as np
 from problems import problem_of
 
-from parallel_et.core.em import train
-from parallel_et.core.plan import Position
+from parallel_et.em.loop import em
 from parallel_et.errors import UserError
+from parallel_et.job.job import check_job
 from parallel_et.models import Binary, Poisson
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import check_job
 from parallel_et.schemes import SCHEMES
 
 N, D, H, ITERATIONS = 48, 6, 4, 3
@@ -76,9 +75,8 @@ class Case:
         """What the iterations learn: parameters, and the free energy of each iteration."""
         problem, _ = problem_of(self.job, self.Y)
         begin = {key: np.array(value, order="F") for key, value in problem.model.constrain(self.start).items()}
-        energy: list[float] = []
-        found = train(problem, Ranks(), Position(0, begin), lambda at, knobs, info: energy.append(info.free_energy))
-        return {**found.params, "free_energy": np.array(energy)}
+        steps = list(em(problem, Ranks(), problem.initial_state(begin)))
+        return {**steps[-1][0].params, "free_energy": np.array([info.free_energy for _, info in steps])}
 
     def with_keys(self, section: str, **keys: Any) -> "Case":
         """The same with other keys in a section of the job."""

@@ -14,12 +14,12 @@ class Moody(ExpectationTruncation):
 
     Options = MoodyOptions
 
-    def keep(self, points):
+    def initial_point_states(self, points):
         return {"mood": np.zeros(points), "visits": np.zeros((points, 3), np.int16)}
 
-    def infer(self, step, block, kept):
-        posterior, _ = super().infer(step._replace(beta=step.beta / (1 + kept["mood"].mean())), block, {})
-        chance = step.random.uniforms("mood", block.first, (len(block), 3))[:, 2]
+    def infer(self, context, block, kept):
+        posterior, _ = super().infer(context._replace(beta=context.beta / (1 + kept["mood"].mean())), block, {})
+        chance = context.random.uniforms("mood", block.first, (len(block), 3))[:, 2]
         visits = kept["visits"].copy()
         visits[:, 1] += 1
         mood = 0.5 * kept["mood"] + chance / (1 + np.abs(posterior.evidence))

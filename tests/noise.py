@@ -14,16 +14,14 @@ import every
 import numpy as np
 from judge import JUDGES, LONG
 from metamorphic import Case, job_of, suits
-from problems import problem_of
+from problems import iterate, problem_of, settings_at
 
-from parallel_et.core.em import iterate
+from parallel_et.core.capabilities import filled
 from parallel_et.errors import UserError
+from parallel_et.inference.diagnostics import doubts, limits, notes
+from parallel_et.inference.posterior import Inference
+from parallel_et.job.job import check_job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.doubts import doubts
-from parallel_et.runs.inference import Inference
-from parallel_et.runs.job import check_job
-from parallel_et.runs.limits import limits
-from parallel_et.runs.notes import notes
 
 N, D, H = 40, 6, 3
 ENOUGH = 1e-8
@@ -96,7 +94,7 @@ def with_noise(case: Case, sigma: float) -> Case:
     """The case with noise of the standard deviation sigma."""
     model = case.model
     if "var" in model.params:
-        return replace(case, start={**case.start, "var": model.filled("var", sigma**2)})
+        return replace(case, start={**case.start, "var": filled(model, "var", sigma**2)})
     return replace(case, start={**case.start, "sigma": np.array(sigma)})
 
 
@@ -136,7 +134,7 @@ def compared(case: Case, judge: Any) -> tuple[dict[str, float], list[str]]:
         begin = {key: np.array(value, order="F") for key, value in problem.model.constrain(case.start).items()}
         inference = Inference(problem.model, problem.scheme, begin, ["evidence", "means"])
         found = inference.block(case.Y)
-        new, _ = iterate(problem, Ranks(), begin, problem.plan.at(0, begin))
+        new, _ = iterate(problem, Ranks(), begin, settings_at(problem, 0, begin))
         params = {key: np.asarray(value, LONG) for key, value in case.start.items()}
         Y = np.asarray(case.Y, LONG)
         F, q = judge.infer(params, Y)

@@ -4,9 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from parallel_et.core.terms import Params, Settings
 from parallel_et.data.base import ArrayRows
+from parallel_et.em.loop import em_step
+from parallel_et.em.problem import Problem
+from parallel_et.em.state import Info
+from parallel_et.job.job import check_job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import check_job
 from parallel_et.runs.setup import set_up
 
 
@@ -27,6 +31,17 @@ def problem_of(table, Y: np.ndarray, ranks: Ranks | None = None):
     """The set-up problem of a job for given data, and its initial parameters."""
     problem, params, _ = set_up(check_job(table), ArrayRows(Y), ranks or Ranks())
     return problem, params
+
+
+def iterate(problem: Problem, ranks: Ranks, params: Params, settings: Settings) -> tuple[Params, Info]:
+    """Return the parameters after one iteration from the initial point states, and its metadata."""
+    state, info = em_step(problem, ranks, problem.initial_state(params), settings)
+    return state.params, info
+
+
+def settings_at(problem: Problem, iteration: int, params: Params) -> Settings:
+    """Return the settings of an iteration."""
+    return problem.schedule.settings(problem.initial_state(params)._replace(iteration=iteration))
 
 
 def params_of(W: np.ndarray, sigma: float, pi: float) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ CTRL_C = b"\x03"
 
 
 class Terminal:
-    """``python -m parallel_et.name args`` on some ranks (``None``: without mpirun) in a terminal of its own.
+    """``python -m parallel_et name args`` on some ranks (``None``: without mpirun) in a terminal of its own.
 
     What is typed goes the way that it goes at a desk: the terminal makes of Ctrl-C a signal to all processes in its
     foreground, which are mpirun and what it has not taken out of its group.
@@ -24,7 +24,7 @@ class Terminal:
     def __init__(self, ranks: int | None, name: str, *args: object, cwd: Path, **env: str) -> None:
         self._desk, inside = pty.openpty()
         self.process = subprocess.Popen(
-            command(ranks, "-m", f"parallel_et.{name}", *args),
+            command(ranks, "-m", "parallel_et", name, *args),
             cwd=cwd,
             env={**CLEAN, **env},
             stdin=inside,

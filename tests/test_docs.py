@@ -11,7 +11,7 @@ from launch import call, launch
 from PIL import Image
 
 from parallel_et.__main__ import COMMANDS
-from parallel_et.runs.job import SECTIONS, read_job
+from parallel_et.job.job import SECTIONS, read_job
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
@@ -21,6 +21,13 @@ import reference  # noqa: E402
 
 def blocks(document, language):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def test_the_trace_of_a_point_is_what_the_page_about_the_architecture_shows(tmp_path):
+    done = launch(None, ROOT / "docs/trace.py", tmp_path / "trace.png")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout in (ROOT / "docs/architecture.md").read_text()
+    assert Image.open(tmp_path / "trace.png").size == Image.open(ROOT / "docs/pictures/trace.png").size
 
 
 def test_the_model_of_the_page_about_adding_one_is_the_example(monkeypatch, capsys):
@@ -65,8 +72,8 @@ def test_the_page_about_denoising_takes_noise_out_of_a_picture(tmp_path):
     commands = [shlex.split(line) for block in blocks("docs/denoising.md", "bash") for line in block.splitlines()]
     told = []
     for words in commands:
-        name, *args = words[words.index("-m") + 1 :]
-        done = call(name.removeprefix("parallel_et."), *args, cwd=tmp_path)
+        name, *args = " ".join(words[words.index("-m") + 1 :]).replace("parallel_et.", "parallel_et ").split()[1:]
+        done = call(name, *args, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         told += re.findall(r"patches, (\S+) dB", done.stdout)
     noisy, denoised = map(float, told)

@@ -56,7 +56,7 @@ def test_the_ranks_of_a_node_share_its_memory(command, found, tmp_path):
     (tmp_path / "job.toml").write_text(SMALL)
     name, *more = command
     words = ("job.toml", "--set", "data.points=100000000000", *more)
-    done = launch(3, "-m", f"parallel_et.{name}", *words, cwd=tmp_path)
+    done = launch(3, "-m", "parallel_et", name, *words, cwd=tmp_path)
     assert done.returncode == 2
     assert found in done.stderr
     assert done.stderr.count("memory: expected") == 1

@@ -122,7 +122,7 @@ sys.late = Late()  # goes when Python takes itself apart, after it has given the
 @pytest.mark.parametrize("name", [name for name in STOPPING if name != "train"])
 def test_every_command_that_stops_listens_before_it_loads_anything(place, name):
     waiting = at_import(place, "mpi4py", WAIT)
-    process = start(None, name, "--help", cwd=place, name="__main__", **waiting)  # as parallel-et does
+    process = start(None, "--help", cwd=place, name=name, **waiting)  # as parallel-et does
     wait_for((place / "here0").exists, process)
     process.send_signal(signal.SIGUSR2)
     (place / "go").touch()

@@ -8,8 +8,9 @@ import numpy as np
 
 from parallel_et.bench.workloads import Workload, nearby, sample
 from parallel_et.control.process import peak_bytes, reset_peak
-from parallel_et.core.clock import PHASES, Clock
-from parallel_et.core.em import iterate
+from parallel_et.core.capabilities import pictures_of
+from parallel_et.em.loop import em_step
+from parallel_et.em.timer import PHASES, Timer
 from parallel_et.kernels.rows import Rows
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import owners
@@ -56,7 +57,7 @@ def measure_computing(workload: Workload, points: int, ranks: Ranks, seconds: fl
 
     ``computing`` has the efficiency that this would give, and the one that ``predict`` makes of one rank's phases.
     """
-    Clock.now = thread_time
+    Timer.now = thread_time
     single = ranks.on_root_alone(lambda root: measure(workload, points, root, seconds, 1))
     row = measure(workload, points, ranks, seconds, 1)
     mine = sum(spent for phase, spent in row["phases"].items() if phase != "communication")
@@ -71,11 +72,13 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
     source = sample(workload, points)
     problem, begin, _ = set_up(workload.job(threads), source, ranks)
     params = ranks.share({**begin, **nearby(source)})
-    knobs, fields = problem.plan.at(0, params), np.ascontiguousarray(problem.model.pictures(params))
-    learned, _ = iterate(problem, ranks, params, knobs)
+    state, fields = problem.initial_state(params), np.ascontiguousarray(pictures_of(problem.model, params))
+    settings = problem.schedule.settings(state)
+    learned, _ = em_step(problem, ranks, state, settings)
     if workload.rank:  # it has a kernel and targets from now on, and measures leverages once more
-        params, knobs = ranks.share({**learned, **nearby(source)}), problem.plan.at(1, params)
-        iterate(problem, ranks, params, knobs)
+        state = learned._replace(params=ranks.share({**learned.params, **nearby(source)}))
+        settings = problem.schedule.settings(state)
+        em_step(problem, ranks, state, settings)
     floors: dict[int, list[float]] = {}
     if ranks.size == 1:
         quickest = min(BLOCKS, key=lambda size: min(multiply(problem.rows, fields, size) for _ in range(3)))
@@ -88,7 +91,7 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
             found.append(multiply(problem.rows, fields, size))
         ranks.meet()
         start = perf_counter()
-        _, info = iterate(problem, ranks, params, knobs)
+        _, info = em_step(problem, ranks, state, settings)
         times.append(ranks.max(perf_counter() - start))
         infos.append(info)
     seconds = float(np.median(times))
@@ -134,7 +137,7 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
                 "seconds": float(np.median([same.seconds for same in one])),
                 "once": one[0].once,
             }
-            for one in zip(*(info.dealt for info in infos), strict=True)
+            for one in zip(*(info.shared_work for info in infos), strict=True)
         ],
     }
 

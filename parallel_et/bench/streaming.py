@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from parallel_et.bench.workloads import WORKLOADS, nearby, sample
-from parallel_et.core.em import iterate
 from parallel_et.data.files import FileRows
+from parallel_et.em.loop import em_step
 from parallel_et.io.files import write_rows
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.setup import set_up
@@ -71,14 +71,15 @@ def compare_streaming(ranks: Ranks, scale: float, limit: float, threads: int) ->
 def interleave(problems: list[Any], params: Any, ranks: Ranks, limit: float) -> list[list[float]]:
     """Seconds of the iterations of each problem, taken in turn until the time is up."""
     times: list[list[float]] = [[] for _ in problems]
-    knobs, begun = problems[0].plan.at(0, params), perf_counter()
-    for problem in problems:
-        iterate(problem, ranks, params, knobs)
+    states = [problem.initial_state(params) for problem in problems]
+    settings, begun = problems[0].schedule.settings(states[0]), perf_counter()
+    for problem, state in zip(problems, states, strict=True):
+        em_step(problem, ranks, state, settings)
     while ranks.of_root(len(times[0]) < FEWEST or (len(times[0]) < MOST and perf_counter() - begun < limit)):
-        for problem, found in zip(problems, times, strict=True):
+        for problem, state, found in zip(problems, states, times, strict=True):
             ranks.meet()
             start = perf_counter()
-            iterate(problem, ranks, params, knobs)
+            em_step(problem, ranks, state, settings)
             found.append(ranks.max(perf_counter() - start))
     return times
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from parallel_et.core.capabilities import filled
+from parallel_et.core.model import shape_of
 from parallel_et.core.random import stream
 from parallel_et.data.model import Drawn
+from parallel_et.job.job import Job, check_job
 from parallel_et.models import MODELS, Params
-from parallel_et.runs.job import Job, check_job
 
 LEARNED = {
     "linca": ["W", "sigma", "pi"],
@@ -128,11 +130,11 @@ def sample(workload: Workload, points: int) -> Drawn:
     options = workload.job().model
     model = MODELS.find(workload.model)(options, workload.dims)
     rng = stream(SEED, "bench")
-    if workload.model in ("oca", "inveca"):
+    if "T" in model.params:
         return Drawn(model, objects(model, rng, options.pi), points, SEED)
     W = rng.standard_normal((workload.dims, workload.causes))
     if workload.gamma is None:
-        even = {"var": model.filled("var", 1.0), "pi": model.filled("pi", 1 / model.H)}
+        even = {"var": filled(model, "var", 1.0), "pi": filled(model, "pi", 1 / model.H)}
         return Drawn(model, {"W": np.asfortranarray(APART * W), **even}, points, SEED)
     if model.params["W"].low == 0:
         W = rng.gamma(2.0, 1.0, W.shape) * (rng.random(W.shape) < SHARE)
@@ -144,7 +146,7 @@ def sample(workload: Workload, points: int) -> Drawn:
 
 def slabs(model: Any, rng: np.random.Generator, pi: float) -> dict[str, np.ndarray]:
     """The prior of causes, and of their values if they have some: around 1, the same for all or one for each."""
-    prior = {"pi": model.filled("pi", pi)}
+    prior = {"pi": filled(model, "pi", pi)}
     if "mu" not in model.params:
         return prior
     if "mu" not in model.options.each:
@@ -154,9 +156,9 @@ def slabs(model: Any, rng: np.random.Generator, pi: float) -> dict[str, np.ndarr
 
 def objects(model: Any, rng: np.random.Generator, pi: float) -> Params:
     """Causes of occlusion: each fills a share of the pixels with a colour of its own."""
-    W = (rng.random(model.shape("W")) < SHARE).astype(np.float64)
+    W = (rng.random(shape_of(model, "W")) < SHARE).astype(np.float64)
     values = len(W) * model.channels
-    T = LENGTH / np.sqrt(SHARE * values) * (0.5 + rng.random(model.shape("T")))
+    T = LENGTH / np.sqrt(SHARE * values) * (0.5 + rng.random(shape_of(model, "T")))
     return {"W": np.asfortranarray(W), "T": np.asfortranarray(T), "sigma": np.array(SIGMA), "pi": np.array(pi)}
 
 

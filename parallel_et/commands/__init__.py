@@ -17,7 +17,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, name: str, does: str, example: str) -> None:
         super().__init__(
-            prog=f"python -m parallel_et.{name}",
+            prog=f"python -m parallel_et {name}",
             description=does,
             epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,

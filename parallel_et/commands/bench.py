@@ -1,4 +1,4 @@
-"""``python -m parallel_et.bench``: one EM iteration beside the one matrix product that it cannot do without."""
+"""``python -m parallel_et bench``: one EM iteration beside the one matrix product that it cannot do without."""
 
 import argparse
 import json
@@ -31,7 +31,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "bench",
         "Measure one EM iteration of workloads of published sizes beside the product Y W in float64, in one process "
         "and on the same data; under mpirun also how well many ranks share the work.",
-        "mpirun -n 2 python -m parallel_et.bench W3 M3 --profile",
+        "mpirun -n 2 python -m parallel_et bench W3 M3 --profile",
     )
     known = [w.id for w in WORKLOADS]
     parser.add_argument("workloads", nargs="*", metavar="ID", help=f"{', '.join(known)}; all by default")

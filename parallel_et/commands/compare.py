@@ -1,4 +1,4 @@
-"""``python -m parallel_et.compare DIR``: the reconstruction error of a run beside that of classical NMF."""
+"""``python -m parallel_et compare DIR``: the reconstruction error of a run beside that of classical NMF."""
 
 import argparse
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
 from parallel_et.report.study import open_data
-from parallel_et.runs.comparison import LOSSES, STARTS, Starts, compare_with_nmf
 from parallel_et.runs.reading import read_together
 from parallel_et.runs.setup import fingerprint, size_up, survey
+from parallel_et.trials.comparison import LOSSES, STARTS, Starts, compare_with_nmf
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -21,7 +21,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "compare",
         "Compare the reconstruction error of a run on its data with that of classical NMF with as many fields, by "
         "scikit-learn. All ranks do the first, the root alone the second.",
-        "mpirun -n 4 python -m parallel_et.compare runs/digits",
+        "mpirun -n 4 python -m parallel_et compare runs/digits",
     )
     parser.add_argument("run", metavar="DIR", help="the directory of the run, which may still be going on")
     starts = f"random starts of classical NMF, of which the best counts; {STARTS} by default"

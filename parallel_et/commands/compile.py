@@ -1,4 +1,4 @@
-"""``python -m parallel_et.compile``: compile all kernels, so that no run has to."""
+"""``python -m parallel_et compile``: compile all kernels, so that no run has to."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         "compile",
         "Compile all kernels for the processor of this machine, for example right after the installation: runs then "
         "start at once, also where the installation is read-only.",
-        "python -m parallel_et.compile",
+        "python -m parallel_et compile",
     )
     ranks.from_root(lambda: parser.parse_args(argv))
     cache.declare_all()

@@ -1,4 +1,4 @@
-"""``python -m parallel_et.generate DIR --points N``: points drawn from what a run has learned, written by all ranks."""
+"""``python -m parallel_et generate DIR --points N``: points drawn from what a run has learned, written by all ranks."""
 
 import argparse
 from collections.abc import Sequence
@@ -8,14 +8,14 @@ import numpy as np
 
 from parallel_et.commands import Parser, trusted_run
 from parallel_et.control.progress import Reporter
-from parallel_et.core.contract import Params
+from parallel_et.core.terms import Params
 from parallel_et.data.base import GROUP
 from parallel_et.data.model import Drawn
 from parallel_et.errors import UserError
 from parallel_et.io.output import Table
 from parallel_et.io.sweep import Sweep, count_rows
+from parallel_et.job.job import Job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import Job
 from parallel_et.runs.reading import StoredRun, digest_of, read_together
 from parallel_et.runs.setup import open_source
 from parallel_et.runs.training import installed
@@ -30,7 +30,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "generate",
         "Draw points from the model that a run has learned: FILE:/points, which a job or infer can read, with the "
         "causes that are active in each in FILE:/states. Given again, the command goes on where it was interrupted.",
-        "mpirun -n 4 python -m parallel_et.generate runs/job --points 100000 --output drawn.h5",
+        "mpirun -n 4 python -m parallel_et generate runs/job --points 100000 --output drawn.h5",
     )
     parser.add_argument("run", metavar="DIR", help="the directory of the run, which may still be going on")
     parser.add_argument("--points", metavar="N", type=int, required=True, help="how many")

@@ -1,4 +1,4 @@
-"""``python -m parallel_et.infer DIR DATA``: what a trained model makes of every row, written by all ranks."""
+"""``python -m parallel_et infer DIR DATA``: what a trained model makes of every row, written by all ranks."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from parallel_et.commands import Parser, trusted_run
 from parallel_et.data.base import Source
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import USUAL, WHAT, Inference
 from parallel_et.io.output import Table
 from parallel_et.io.sweep import Sweep, count_rows
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.team import Team
-from parallel_et.runs.inference import USUAL, WHAT, Inference
 from parallel_et.runs.reading import StoredRun, digest_of, read_together
 from parallel_et.runs.setup import largest_of, open_together, size_up
 
@@ -27,7 +27,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "infer",
         "Infer the causes of every row of a file with the model that a run has learned. Given again, the command goes "
         "on where it was interrupted.",
-        "mpirun -n 4 python -m parallel_et.infer runs/job patches.h5:/patches --output posterior.h5",
+        "mpirun -n 4 python -m parallel_et infer runs/job patches.h5:/patches --output posterior.h5",
     )
     parser.add_argument("run", metavar="DIR", help="the directory of the run")
     data = 'rows of "file.h5:/dataset" or "file.npy"; "job" takes the data that the run was trained on'

@@ -1,4 +1,4 @@
-"""``python -m parallel_et.job MODEL``: a job with comments that runs as it stands, to begin with."""
+"""``python -m parallel_et job MODEL``: a job with comments that runs as it stands, to begin with."""
 
 import argparse
 import sys
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from parallel_et.commands import Parser
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError, meant
+from parallel_et.job.job import JOBS
+from parallel_et.job.starter import does, every, first_job, names
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.first_job import does, every, first_job, names
-from parallel_et.runs.job import JOBS
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""``python -m parallel_et.merge POSTERIOR.h5``: pictures of overlapping patches, put together by all ranks."""
+"""``python -m parallel_et merge POSTERIOR.h5``: pictures of overlapping patches, put together by all ranks."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def arguments(argv: Sequence[str]) -> Merge:
         "Put pictures together again of the patches that were cut from them by patches --all, as infer has "
         "reconstructed them: each pixel is the mean over all patches that have it. Where the picture without noise is "
         "known, the error is told in dB (peak signal-to-noise ratio).",
-        "mpirun -n 4 python -m parallel_et.merge posterior.h5 --output denoised.png",
+        "mpirun -n 4 python -m parallel_et merge posterior.h5 --output denoised.png",
     )
     patches = "what infer has written of patches; or a file of patches, which are then put together as they are"
     parser.add_argument("patches", metavar="FILE", help=patches)

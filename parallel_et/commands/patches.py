@@ -1,4 +1,4 @@
-"""``python -m parallel_et.patches IMAGES…``: from images to a file of patches, written by all ranks."""
+"""``python -m parallel_et patches IMAGES…``: from images to a file of patches, written by all ranks."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ def arguments(argv: Sequence[str]) -> Patches:
         "patches",
         'Cut patches from images, for a job with source = "patches.h5:/patches". Given again, the command goes on '
         "where it was interrupted. The steps that are asked for are taken in the order in which they are listed here.",
-        "mpirun -n 4 python -m parallel_et.patches images/ --size 26 --count 500000 --clamp 2 --dog 1 3",
+        "mpirun -n 4 python -m parallel_et patches images/ --size 26 --count 500000 --clamp 2 --dog 1 3",
     )
     kinds = f"{' '.join(ENDINGS)}, or file.mat:VARIABLE"
     images = f"files, folders or patterns; {kinds}; colours (a last axis of 3) become luminance, but with --colour"

@@ -1,4 +1,4 @@
-"""``python -m parallel_et.report DIR``: what a run has learned, or two side by side, in one page."""
+"""``python -m parallel_et report DIR``: what a run has learned, or two side by side, in one page."""
 
 import argparse
 import os
@@ -17,7 +17,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "report",
         "Show in one page, report.html, what a run has learned so far: its fields, its curves, how it explains points; "
         "or two runs side by side. The page holds its pictures, which also lie beside it. One process is enough.",
-        "python -m parallel_et.report runs/demo",
+        "python -m parallel_et report runs/demo",
     )
     one = "the directory of a run, which may still be going on; a second one is put beside it"
     parser.add_argument("run", metavar="DIR", nargs="+", help=one)

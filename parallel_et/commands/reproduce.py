@@ -1,4 +1,4 @@
-"""``python -m parallel_et.reproduce et-2010``: the experiments of a paper, beside the figures that it prints."""
+"""``python -m parallel_et reproduce et-2010``: the experiments of a paper, beside the figures that it prints."""
 
 import argparse
 import tomllib
@@ -15,15 +15,15 @@ from parallel_et.control.progress import Reporter
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.errors import UserError
 from parallel_et.io.whole import why_no_place, write_whole
+from parallel_et.job.job import JOBS
 from parallel_et.papers.kinds import KINDS, on_real_data
 from parallel_et.papers.samples import draw_curve
 from parallel_et.papers.sources import described, named_data, own_data, prepare, rows_of
 from parallel_et.papers.table import Row, markdown, title_of
 from parallel_et.papers.variants import slug
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import JOBS
-from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.train import TrainOptions
+from parallel_et.trials.runner import TrialsOptions
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -33,7 +33,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "reproduce",
         "Run the experiments of a paper, as jobs/PAPER has them, and write the table of what it printed and what "
         "came out here. Given again, the command goes on where it was interrupted.",
-        "mpirun -n 2 python -m parallel_et.reproduce et-2010",
+        "mpirun -n 2 python -m parallel_et reproduce et-2010",
     )
     parser.add_argument("paper", metavar="PAPER", help=" or ".join(papers))
     parser.add_argument("--only", metavar="JOB", nargs="+", help="only these experiments; they go to table-only.md")

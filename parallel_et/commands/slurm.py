@@ -1,4 +1,4 @@
-"""``python -m parallel_et.slurm JOB.toml``: a batch script for a job, with the memory that it needs."""
+"""``python -m parallel_et slurm JOB.toml``: a batch script for a job, with the memory that it needs."""
 
 import argparse
 import re
@@ -7,17 +7,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import parallel_et
 from parallel_et.commands import Parser
 from parallel_et.errors import UserError
 from parallel_et.io.gate import printable
 from parallel_et.io.whole import why_no_place
+from parallel_et.job.job import Job, read_job
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.demand import Demand
-from parallel_et.runs.job import Job, read_job
 from parallel_et.runs.setup import demand_of, open_source
 
-SCRIPTS = Path(*parallel_et.__path__) / "scripts"
+SCRIPTS = Path(__file__).parent.parent / "scripts"
 TIME = "([0-9]+-)?[0-9]+(:[0-9][0-9]?){0,2}"
 SPARE = 1.1
 """Memory to ask for, over what is expected."""
@@ -28,7 +27,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         "slurm",
         "Write a batch script for a job: slurm/train.sbatch with nodes, ranks, threads, time and memory filled in.",
-        "python -m parallel_et.slurm job.toml --nodes 4 --ntasks-per-node 32 --time 4:00:00 --write job.sbatch\n"
+        "python -m parallel_et slurm job.toml --nodes 4 --ntasks-per-node 32 --time 4:00:00 --write job.sbatch\n"
         "  sbatch job.sbatch",
     )
     parser.add_job("the job file; run.threads are the CPUs of a rank")

@@ -1,4 +1,4 @@
-"""``python -m parallel_et.sounds RECORDINGS…``: from recordings to a file of segments, written by all ranks."""
+"""``python -m parallel_et sounds RECORDINGS…``: from recordings to a file of segments, written by all ranks."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ def arguments(argv: Sequence[str]) -> Sounds:
         "sounds",
         'Cut segments from recordings, for a job with source = "sounds.h5:/segments". Given again, the command goes on '
         "where it was interrupted. The steps that are asked for are taken in the order in which they are listed here.",
-        "mpirun -n 4 python -m parallel_et.sounds recordings/ --rate 16000 --trim 40 --scale 5 --length 12.5ms",
+        "mpirun -n 4 python -m parallel_et sounds recordings/ --rate 16000 --trim 40 --scale 5 --length 12.5ms",
     )
     parser.add_argument(
         "inputs", metavar="RECORDINGS", nargs="+", help=f"files, folders or patterns; {' '.join(ENDINGS)}"

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from parallel_et.commands import Parser
+from parallel_et.job.job import HARMLESS
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import HARMLESS
 from parallel_et.runs.train import TrainOptions, train_job
 
 

@@ -1,11 +1,11 @@
-"""``python -m parallel_et.trials JOB.toml --count 50``: how often a job finds all causes, over seeds taken in order."""
+"""``python -m parallel_et trials JOB.toml --count 50``: how often a job finds all causes, over seeds taken in order."""
 
 from collections.abc import Sequence
 
 from parallel_et.commands import Parser
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.repeat import MERIT, SET, TrialsOptions, run_trials
-from parallel_et.runs.vary import run_varied
+from parallel_et.trials.runner import MERIT, SET, TrialsOptions, run_trials
+from parallel_et.trials.sweep import run_varied
 
 
 def arguments(argv: Sequence[str]) -> TrialsOptions:
@@ -16,7 +16,7 @@ def arguments(argv: Sequence[str]) -> TrialsOptions:
         "where these are not known, tell which trial is best. Given again, the command goes on where it was "
         "interrupted, and a larger --count adds trials to those that are there. With --vary it does so for some values "
         "of a key, and tells which explains rows best that were not learned from.",
-        "mpirun -n 2 python -m parallel_et.trials jobs/et-2010/linca-bars-noisy.toml --count 50",
+        "mpirun -n 2 python -m parallel_et trials jobs/et-2010/linca-bars-noisy.toml --count 50",
     )
     parser.add_job("the job file")
     parser.add_argument("--count", type=int, default=50, help="number of trials, 50 by default")

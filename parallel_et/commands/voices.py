@@ -1,4 +1,4 @@
-"""``python -m parallel_et.voices``: ten voices that say a sentence, as recordings for ``sounds``."""
+"""``python -m parallel_et voices``: ten voices that say a sentence, as recordings for ``sounds``."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "voices",
         f"Let {len(VOICES)} different male voices of {PROGRAM} say a sentence, a wave file of {RATE} Hz each. "
         "One process is enough.",
-        "python -m parallel_et.voices --output voices && python -m parallel_et.sounds voices --trim 40 --scale 5",
+        "python -m parallel_et voices --output voices && python -m parallel_et sounds voices --trim 40 --scale 5",
     )
     parser.add_argument("--output", metavar="FOLDER", default="voices", help="where they go, voices by default")
     parser.add_argument("--sentence", metavar="TEXT", default=SENTENCE, help=f'"{SENTENCE}" by default')

@@ -1,6 +1,6 @@
 """Gibbs sampling of the states of a block: chains over candidates, of which each is drawn anew in turn."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -8,9 +8,6 @@ from parallel_et.core.posterior import Draws, Posterior, Sparse, weigh
 from parallel_et.core.random import Random
 from parallel_et.core.states import Latents, in_front
 from parallel_et.kernels import VACANT
-
-if TYPE_CHECKING:
-    from parallel_et.core.contract import Model
 
 
 class Sweeps(NamedTuple):
@@ -72,18 +69,47 @@ class Chains(NamedTuple):
         return in_front(self.values, self.active, 0.0)
 
 
-def redrawn(
-    model: "Model", ready: Any, seen: Any, chains: Chains, site: int, beta: float, uniforms: np.ndarray
-) -> Chains:
-    """Chains with one candidate drawn anew, given all others, by log joints; uniforms (n, chains).
+class ListsStates(Protocol):
+    """A block of points with the joint of any listed states."""
 
-    Where at most one of several atoms can be active, which of them is drawn at a time.
+    def log_joint(self, states: np.ndarray) -> np.ndarray:
+        """Return log p(s, y_n) of states (n, K, g), (n, K); -inf for vacant places."""
+
+    def over_listed(self, evidence: np.ndarray, states: np.ndarray, q: Sparse) -> Posterior:
+        """Return the posterior of states (n, K, g) with weights q."""
+
+
+@runtime_checkable
+class GibbsConditional(Protocol):
+    """A block of points whose model has a conditional of its own, such as one that draws the values of causes too."""
+
+    def begin(self, chains: Chains) -> Chains:
+        """Return the chains before the first sweep, with values."""
+
+    def redraw(self, chains: Chains, site: int, beta: float, uniforms: np.ndarray) -> Chains:
+        """Draw candidate ``site`` of each chain anew given all others, by numbers in [0, 1), (n, chains)."""
+
+
+@runtime_checkable
+class Samples(Protocol):
+    """A block of points whose posterior can be sampled."""
+
+    def sample(self, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
+        """Return the posterior by Gibbs sampling over candidates (n, C) in rising order."""
+
+
+def redrawn(
+    view: ListsStates, latents: Latents, chains: Chains, site: int, beta: float, uniforms: np.ndarray
+) -> Chains:
+    """Draw one candidate of each chain anew, given all others, by log joints; uniforms (n, chains).
+
+    If at most one of several atoms can be active, all of them are drawn together.
     """
     candidates, active, _ = chains
-    mates = with_mates(model.latents, candidates, site)
+    mates = with_mates(latents, candidates, site)
     options = [-1, *np.flatnonzero(mates.any(0)).tolist()]
     rest = active & ~mates[:, None]
-    least, most = model.latents.least, model.latents.most_of(model.latents.atoms)
+    least, most = latents.least, latents.most_of(latents.atoms)
     logs = np.full((*uniforms.shape, len(options)), -np.inf)
     for number, option in enumerate(options):
         tried = rest.copy()
@@ -91,7 +117,7 @@ def redrawn(
             tried[..., option] = True
         size = tried.sum(-1)
         states = Chains(candidates, tried).states()
-        found = model.log_states(ready, seen, states)
+        found = view.log_joint(states)
         allowed = (size >= least) & (size <= most) & (option < 0 or mates[:, option, None])
         logs[..., number] = np.where(allowed, found, -np.inf)
     rising = np.exp(beta * (logs - logs.max(-1, keepdims=True))).cumsum(-1)
@@ -110,26 +136,31 @@ def with_mates(latents: Latents, candidates: np.ndarray, site: int) -> np.ndarra
     return owner == owner[:, site, None]
 
 
-def sample(model: "Model", ready: Any, seen: Any, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
-    """The posterior by chains of ``model.redraw``: each begins with one candidate, by chance."""
+def sample(view: ListsStates, latents: Latents, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
+    """Return the posterior by Gibbs chains, each of which begins with one random candidate."""
+    own = view if isinstance(view, GibbsConditional) else None
     n, C = candidates.shape
     random, first, shape = sweeps.random, sweeps.first, (n, sweeps.chains)
     begin = (random.uniforms("chains", first, shape) * C).astype(int)
-    chains, ends = model.begin(Chains(candidates, begin[..., None] == np.arange(C))), []
+    chains, ends = Chains(candidates, begin[..., None] == np.arange(C)), []
+    chains = own.begin(chains) if own else chains
     for number, (order, warm) in enumerate(zip(sweeps.order(C), sweeps.betas(beta), strict=True)):
         uniforms = random.uniforms(f"sweep {number}", first, (n, C * sweeps.chains)).reshape(n, C, -1)
         for site in order.tolist():
-            chains = model.redraw(ready, seen, chains, site, warm, uniforms[:, site])
+            if own:
+                chains = own.redraw(chains, site, warm, uniforms[:, site])
+            else:
+                chains = redrawn(view, latents, chains, site, warm, uniforms[:, site])
         ends.append(chains)
     forgotten = sweeps.burn * sweeps.chains
     weights = np.full((n, len(ends) * sweeps.chains), 1.0 / sweeps.draws)
     weights[:, :forgotten] = 0.0
     visited = Chains(candidates, np.concatenate([end.active for end in ends], 1))
     states, q, _ = distinct(visited, weights)
-    evidence, by_joint = weigh(model.log_states(ready, seen, states), beta)
+    evidence, by_joint = weigh(view.log_joint(states), beta)
     q = by_joint if sweeps.joint else q
     if chains.values is None:
-        return model.over_listed(ready, seen, evidence, states, Sparse.of(q))
+        return view.over_listed(evidence, states, Sparse.of(q))
     values = np.concatenate([end.values for end in ends if end.values is not None], 1)
     drawn = Chains(candidates, visited.active[:, forgotten:], values[:, forgotten:])
     return Draws(evidence, drawn.states(), Sparse.of(weights[:, forgotten:]), drawn.listed_values())

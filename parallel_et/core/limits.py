@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.core.contract import Model
+from parallel_et.core.model import Model, shape_of
 from parallel_et.errors import UserError
 
 LARGEST = 1e150
@@ -42,7 +42,7 @@ class Limits(NamedTuple):
 def limits_of(model: Model) -> dict[str, Limits]:
     """The parameters of a model."""
     return {
-        name: Limits(model.shape(name), max(param.low, -LARGEST), min(param.high, LARGEST))
+        name: Limits(shape_of(model, name), max(param.low, -LARGEST), min(param.high, LARGEST))
         for name, param in model.params.items()
     }
 

@@ -7,8 +7,10 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, create_model, model_validator
 
-from parallel_et.core.contract import Model, Scheme
+from parallel_et.core.capabilities import filled
+from parallel_et.core.model import Model, shape_of
 from parallel_et.core.schema import LARGEST, Section, number_or
+from parallel_et.core.scheme import Scheme
 from parallel_et.core.states import Latents
 from parallel_et.core.terms import Param, Rule, Summary
 from parallel_et.errors import UserError
@@ -144,16 +146,16 @@ def _start(param: Param) -> Any:
 
 def start_of(model: Model, name: str, summary: Summary, rng: np.random.Generator) -> np.ndarray:
     """Where a parameter begins, if that takes neither files nor points."""
-    shape, init = model.shape(name), getattr(model.options.init, name)
+    shape, init = shape_of(model, name), getattr(model.options.init, name)
     if isinstance(init, float | int):
-        return model.filled(name, float(init))
+        return filled(model, name, float(init))
     if isinstance(init, GaussInit):
         return rng.normal(init.mean, init.std, shape)
     if isinstance(init, UniformInit):
         return init.low + (init.high - init.low) * rng.random(shape)
     if model.params[name].start is not None:
         return np.full(shape, number_of(model, name, summary))
-    return rng.normal(*model.start(name, summary), shape)
+    return rng.normal(*model.initial_value(name, summary), shape)
 
 
 def number_of(model: Model, name: str, summary: Summary) -> float:

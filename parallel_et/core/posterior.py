@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from parallel_et.core.states import Table, in_front, valued
 from parallel_et.kernels import truncated
@@ -301,9 +300,13 @@ class SampledMoments(Moments):
 
 
 def weigh(logs: np.ndarray, beta: float) -> tuple[np.ndarray, np.ndarray]:
-    """F_n = log sum p^beta (n,) and the weights q ~ p^beta (n, K), from log joints (n, K)."""
-    evidence = logsumexp(beta * logs, axis=1)
-    return evidence, np.exp(beta * logs - evidence[:, None])
+    """Return F_n = log sum p^beta, (n,), and weights q ~ p^beta that sum to 1, from log joints (n, K)."""
+    scaled = beta * logs
+    peak = scaled.max(1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # where the evidence is not finite, which is refused
+        weights = np.exp(scaled - peak)
+    total = weights.sum(1, keepdims=True)
+    return (peak + np.log(total))[:, 0], weights / total
 
 
 def only(atoms: np.ndarray, width: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from parallel_et.control.places import kind_of
+from parallel_et.core.contract import check_contract, explain_import
 from parallel_et.errors import UserError
 
 LARGEST = 1 << 20
@@ -43,12 +44,17 @@ class Registry:
         """The class of that name; KeyError if there is none."""
         name = self.aliases.get(name, name)
         if name in self._own:
-            return self._own[name]
+            return self._checked(self._own[name])
         if name in self._here():
             return getattr(import_module(f"{self.room}.{name}"), self.word)
         for point in entry_points(group=self.room, name=name):
-            return point.load()
+            return self._checked(point.load())
         raise KeyError(name)
+
+    @staticmethod
+    def _checked(kind: Any) -> Any:
+        check_contract(kind)
+        return kind
 
     def register(self, name: str, kind: Any) -> None:
         """Make a class of a script known in this process."""
@@ -63,11 +69,11 @@ class Registry:
         except (Exception, SystemExit) as error:  # whatever a stranger's code raises
             line = _line(error, path)
             found = f"{type(error).__name__}: {' '.join(str(error).split())[:SHOWN]}"
-            raise UserError(f"{path}{line}: expected Python that runs, found {found}") from None
+            raise UserError(f"{path}{line}: expected Python that runs, found {found}{explain_import(error)}") from None
         kind = getattr(module, self.word, None)
         if not (isinstance(kind, type) and issubclass(kind, self.base)):
             raise UserError(f"{path}: expected {self.word} = a subclass of {self.base.__name__}, found {kind!r:.60}")
-        return kind
+        return self._checked(kind)
 
 
 def read_source(path: str) -> bytes:

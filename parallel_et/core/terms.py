@@ -5,14 +5,14 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from parallel_et.parallel.deal import Deal, alone
+from parallel_et.parallel.linear_algebra import LinearAlgebra
 
 Params = Mapping[str, np.ndarray]
 """The parameters of a model and its scheme by name: float64 arrays, fields contiguous (in Fortran's order)."""
 Totals = Mapping[str, np.ndarray]
 """The sums over all points in M by name; not to be changed, ranks may share them."""
-Kept = dict[str, np.ndarray]
-"""What a scheme keeps of each point from iteration to iteration: arrays (points, ...) by name."""
+PointStates = dict[str, np.ndarray]
+"""Variational states that a scheme keeps of each point between iterations: arrays (points, ...) by name."""
 
 
 class Summary(NamedTuple):
@@ -58,7 +58,7 @@ class Param(NamedTuple):
     axes : a letter an axis, of the model's ``sizes``: D dimensions, H causes; "" for a number
     does : what it is
     start : what all its values begin with, or the rule that says it, which makes it a key of [model]; None: as the
-        model's ``start`` says
+        model's ``initial_value`` says
     low, high : its limits
     each : whether a job may have one for each cause, by ``model.each``
     rows : which points of the data its columns begin with, if the job does not say it; "" for none
@@ -73,7 +73,7 @@ class Param(NamedTuple):
     rows: str = ""
 
 
-class Knob(NamedTuple):
+class OwnSchedule(NamedTuple):
     """A schedule of a model's own: its value at a temperature where the job sets none, its least value, its meaning."""
 
     rule: Callable[[float], float]
@@ -81,7 +81,7 @@ class Knob(NamedTuple):
     does: str
 
 
-class Knobs(NamedTuple):
+class Settings(NamedTuple):
     """What the schedules say for one iteration.
 
     Attributes
@@ -95,7 +95,7 @@ class Knobs(NamedTuple):
     most : active causes that a considered state has at most
     step : weight of the statistics of its batch beside those of the batches before
     held : whether the fields stay as they are
-    deal : shares out the pieces of a work over the ranks, where all call it
+    algebra : linear algebra for the fields, which all ranks share if the model is large
     pairs : pairs of causes that all points together compare with each other, if these are all; else 0
     """
 
@@ -108,7 +108,7 @@ class Knobs(NamedTuple):
     most: int
     step: float = 1.0
     held: bool = False
-    deal: Deal = alone
+    algebra: LinearAlgebra = LinearAlgebra()
     pairs: int = 0
 
     @property
@@ -117,18 +117,32 @@ class Knobs(NamedTuple):
         return self.temperature == 1 and self.cut == 0 and not any(self.noise.values())
 
 
-class Sum(NamedTuple):
-    """A statistic: its shape, and the most that one point can add to an element, or how that follows."""
+Bound = float | Callable[[Params, Summary], float]
+"""The most that one point can add to an element of a statistic."""
+
+
+def largest(params: Params, summary: Summary) -> float:
+    """Return the largest magnitude of the data, a bound of sums of data."""
+    return summary.largest
+
+
+def largest_square(params: Params, summary: Summary) -> float:
+    """Return the largest square of the data."""
+    return summary.largest**2
+
+
+class Statistic(NamedTuple):
+    """A statistic: its shape, and the most that one point can add to an element, a number or a function."""
 
     shape: tuple[int, ...]
-    bound: float | Callable[[Params, Summary], float] = 1.0
+    bound: Bound = 1.0
 
 
 class Sums(Protocol):
     """Where the statistics of a block are added."""
 
-    def add(self, name: str, values: Any) -> None:
-        """Add to a statistic, an array of its shape."""
+    def add(self, name: str, values: Any, first: int = 0) -> None:
+        """Add to a statistic an array of its shape, or of a run of its elements from ``first`` on."""
 
     def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
         """For kernels that add to a statistic themselves: its scale, its high and low words, flat, and what is to
@@ -180,8 +194,16 @@ class Noise(Protocol):
 
 
 @runtime_checkable
+class Choosy(Protocol):
+    """A noise that not all data can have."""
+
+    def check(self, summary: Summary) -> None:
+        """Raise a UserError for data that cannot have this noise."""
+
+
+@runtime_checkable
 class Limited(Protocol):
-    """A noise whose parameters have a floor or a range beyond which double precision fails."""
+    """A model or noise with parameters that have a floor, or a range beyond which double precision fails."""
 
     def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
         """Yield a clause for each parameter that is at such a limit."""

@@ -6,12 +6,14 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from parallel_et.core.contract import Model, Params
+from parallel_et.core.capabilities import KeysInArrays
 from parallel_et.core.limits import check_arrays, limits_of
+from parallel_et.core.model import Model
 from parallel_et.core.options import keys_of
 from parallel_et.core.random import stream
 from parallel_et.core.schema import MOST
 from parallel_et.core.states import binary, places
+from parallel_et.core.terms import Params
 from parallel_et.data.base import GROUP, DataOptions, Generated
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_group
@@ -90,7 +92,7 @@ def model_for(kind: Any, arrays: Mapping[str, np.ndarray], path: str) -> Model:
     sizes = dict(zip(axes, arrays[name].shape, strict=True))
     each = [name for name, param in kind.params.items() if param.each and arrays.get(name, np.empty(())).ndim]
     keys: Any = keys_of(kind)
-    told = kind.keys_told_by(arrays)
+    told = kind.keys_in(arrays) if issubclass(kind, KeysInArrays) else {}
     dims = sizes["D"] if "D" in sizes else sizes["P"] * told.get("channels", 3)
     return kind(keys(name="model", causes=sizes["H"], each=each, **told), dims)
 

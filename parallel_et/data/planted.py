@@ -5,6 +5,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from parallel_et.core.model import shape_of
 from parallel_et.core.options import keys_of
 from parallel_et.core.random import stream
 from parallel_et.core.schema import LARGEST, MOST
@@ -44,7 +45,7 @@ class Planted(Drawn):
         seed = seed if options.seed is None else options.seed
         model = job.Model(keys_of(job.Model)(name=job.model.name, causes=job.model.causes), options.dims)
         rng = stream(seed, "planted")
-        W = rng.standard_normal(model.shape("W"))
+        W = rng.standard_normal(shape_of(model, "W"))
         if options.fields == "sparse":
             W = np.abs(W) * (rng.random(W.shape) < DENSITY)
         truth = {"W": W, "sigma": np.array(options.sigma), "pi": np.array(options.pi)}

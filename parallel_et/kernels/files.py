@@ -17,8 +17,13 @@ def head_of(path: Path, content: bytes) -> bytes:
 
 
 def read(path: Path) -> bytes | None:
-    """Return the content of a file, or None if the file is damaged; raise OSError if there is no file to read."""
+    """Return the content of a file, or None if it is damaged or a pipe, a device or a dead link.
+
+    Raise OSError if there is nothing, or a directory.
+    """
     if not path.is_file():
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            return None
         raise FileNotFoundError(path)
     raw = path.read_bytes()
     content = raw[HEAD:]

@@ -1,14 +1,13 @@
 """One file a model; a new file in here is found by its name. What they share is in ``parts``."""
 
-from parallel_et.core.contract import UNUSED, Knobs, Model, Param, Params, Sum, Summary, Totals
+from parallel_et.core.model import UNUSED, BlockView, EnumeratingView, Evaluator, Model
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.registry import Registry
 from parallel_et.core.states import Latents, binary
-from parallel_et.core.terms import Rule
-from parallel_et.models.parts.fields import sums_by_atom, with_none
+from parallel_et.core.terms import Param, Params, Rule, Settings, Statistic, Summary, Totals, largest, largest_square
+from parallel_et.models.parts.fields import divided, sums_by_atom, with_none
 from parallel_et.models.parts.noises import SIGMA, Binary, Gauss, Poisson
 from parallel_et.models.parts.priors import PI, Bernoulli, Categorical
-from parallel_et.models.parts.solve import solve_fields
 
 __all__ = [
     "MODELS",
@@ -17,9 +16,11 @@ __all__ = [
     "UNUSED",
     "Bernoulli",
     "Binary",
+    "BlockView",
     "Categorical",
+    "EnumeratingView",
+    "Evaluator",
     "Gauss",
-    "Knobs",
     "Latents",
     "Model",
     "ModelOptions",
@@ -27,11 +28,14 @@ __all__ = [
     "Params",
     "Poisson",
     "Rule",
-    "Sum",
+    "Settings",
+    "Statistic",
     "Summary",
     "Totals",
     "binary",
-    "solve_fields",
+    "divided",
+    "largest",
+    "largest_square",
     "sums_by_atom",
     "with_none",
 ]

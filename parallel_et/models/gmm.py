@@ -6,11 +6,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from parallel_et.core.contract import Block, Knobs, Param, Params, Sum, Summary, Totals
+from parallel_et.core.model import shape_of
 from parallel_et.core.options import ModelOptions
+from parallel_et.core.terms import Block, Param, Params, Statistic, Summary, Sums, Totals
 from parallel_et.models.parts.covariances import KINDS
-from parallel_et.models.parts.fields import rows_of
-from parallel_et.models.parts.mixture import PI, Mixture, Ready
+from parallel_et.models.parts.mixture import PI, JointForm, Members, Mixture
 from parallel_et.models.parts.rounding import RESIDUAL
 
 
@@ -47,21 +47,20 @@ class GMM(Mixture):
         self.params = {**self.params, "var": self.params["var"]._replace(axes=self.kind.axes, low=low)}
 
     @classmethod
-    def keys_told_by(cls, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def keys_in(cls, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
         shape = arrays["var"].shape if "var" in arrays else (1,)
         kinds = {1: "spherical", 2: "diagonal", 3: "tied" if shape[0] == 1 else "full"}
         return {"covariance": kinds.get(len(shape), "full")}
 
-    def start(self, name: str, summary: Summary) -> tuple[Any, float]:
+    def initial_value(self, name: str, summary: Summary) -> tuple[Any, float]:
         if name == "var":
             variances = np.broadcast_to(summary.spreads, self.D) ** 2
             return self.kind.along(np.where(variances > 0, variances, summary.spread**2 or 1.0)), 0.0
-        return super().start(name, summary)
+        return super().initial_value(name, summary)
 
     def filled(self, name: str, value: float) -> np.ndarray:
-        if name == "var":
-            return np.broadcast_to(self.kind.of(value), self.shape(name)).copy()
-        return super().filled(name, value)
+        start = self.kind.of(value) if name == "var" else value
+        return np.broadcast_to(start, shape_of(self, name)).copy()
 
     def constrain(self, params: Params) -> Params:
         inside = dict(super().constrain(params))
@@ -72,9 +71,9 @@ class GMM(Mixture):
         white = rng.standard_normal((count, self.D))
         return self.mean(params, states) + self.kind.spread(params, states[:, 0], white), states
 
-    def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        gap = Y - self.mean(ready.params, states)
-        return self.prior.log(ready.params, states) + self.kind.log_density(ready.params, gap, states[..., 0])
+    def log_joint(self, params: Params, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        gap = Y - self.mean(params, states)
+        return self.prior.log(params, states) + self.kind.log_density(params, gap, states[..., 0])
 
     def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
         if "var" not in self.options.learn:
@@ -90,14 +89,14 @@ class GMM(Mixture):
                 "the data are small beside it"
             )
 
-    def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        return Ready(params, rows_of(params), self.kind.form(params))
+    def form(self, params: Params) -> JointForm:
+        return self.kind.form(params)
 
-    def sums_besides(self) -> dict[str, Sum]:
+    def sums_besides(self) -> dict[str, Statistic]:
         return self.kind.sums(lambda params, summary: self.reach(params, summary) ** 2)
 
-    def collect_besides(self, ready: Ready, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
-        self.kind.collect(ready.params["W"], block, members, used, total)
+    def collect_besides(self, params: Params, block: Block, members: Members, used: np.ndarray, total: Sums) -> None:
+        self.kind.collect(params["W"], block, members, used, total)
 
     def carried_besides(self, sums: Totals, gaps: np.ndarray, old: Params, move: np.ndarray) -> Totals:
         return self.kind.carried(sums, gaps, old, move)

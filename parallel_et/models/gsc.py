@@ -1,18 +1,18 @@
 """Gaussian sparse coding with spike and slab (GSC): fields that add up, of a strength in each point (TH 4.5.1)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.core.contract import UNUSED, Block, Knobs, Param, Params, Sum, Summary, Totals
+from parallel_et.core.model import UNUSED, Evaluator
 from parallel_et.core.posterior import Alone, Sparse, ValueMoments, best_of, weigh
 from parallel_et.core.states import Table, best, binary
-from parallel_et.core.terms import Rule
+from parallel_et.core.terms import Param, Params, Rule, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.kernels import VACANT, gsc, linear, listed, residuals, select
-from parallel_et.models.parts.fields import all_products, block_norms, rows_of, with_none
-from parallel_et.models.parts.linear import HUGE, LinearMean, Seen
+from parallel_et.models.parts.fields import block_norms, divided, with_none
+from parallel_et.models.parts.linear import HUGE, GaussView, LinearMean
+from parallel_et.models.parts.moments import Moments
 from parallel_et.models.parts.rounding import far
 
 REFINED = 3
@@ -30,20 +30,186 @@ MU = Param(
 PSI = Param("", "variance of the value of an active cause, or where it begins", 1.0, 0.0, WIDEST, each=True)
 
 
-@dataclass(frozen=True)
-class Ready:
-    """Of one iteration: W^T (H, width), G = W^T W, 1 / sigma^2, and the log joint of the empty support at zero.
+class GSCEvaluator(Evaluator):
+    """GSC with its parameters bound.
 
-    ``slab`` (3, H) are psi, mu and log odds. The log joint of a single cause above the empty support is a polynomial
-    in W^T y, whose coefficients are ``single`` (3, H), the lowest power first.
+    Attributes
+    ----------
+    WT : (H, width) the fields as rows
+    gram : (H, H) W^T W
+    precision, empty : 1 / sigma^2, and the log joint of the empty support at zero
+    slab : (3, H) psi, mu and log odds
+    single : (3, H) coefficients, lowest power first, of the polynomial in W^T y that is the log joint of a single cause
+        above that of the empty support
     """
 
-    WT: np.ndarray
-    gram: np.ndarray
-    precision: float
-    empty: float
-    slab: np.ndarray
-    single: np.ndarray
+    def __init__(self, model: "GSC", params: Params, settings: Settings) -> None:
+        super().__init__(model, params, settings)
+        self.WT = settings.algebra.rows(params["W"])
+        self.precision, self.empty = model.scales(params)
+        self.gram = settings.algebra.gram(self.WT)
+        every = (params["psi"], params["mu"], model.prior.odds(params))
+        psi, mu, odds = (np.broadcast_to(one, model.H) for one in every)
+        k = self.precision * np.diag(self.gram)
+        e = 1 + psi * k
+        low, middle = odds - 0.5 * np.log(e) - 0.5 * k * mu**2 / e, self.precision * mu / e
+        self.slab = np.stack([psi, mu, odds])
+        self.single = np.stack([low, middle, 0.5 * self.precision**2 * psi / e])
+
+    def log_joint(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """Return log p(b, y) of supports, the values integrated out, (...)."""
+        lead = np.broadcast_shapes(Y.shape[:-1], states.shape[:-1])
+        rows = np.broadcast_to(states, (*lead, states.shape[-1])).reshape(-1, states.shape[-1])
+        points = np.broadcast_to(Y, (*lead, Y.shape[-1])).reshape(-1, Y.shape[-1])
+        return fits(self, points, rows).log_joint.reshape(lead)
+
+    def alone(self, product: np.ndarray) -> np.ndarray:
+        """Return the log joint of each cause alone above that of the empty support, from Y W (n, H); (n, H)."""
+        low, middle, high = self.single
+        found = product * high
+        found += middle
+        found *= product
+        found += low
+        return found
+
+
+class GSCView(GaussView):
+    """A block of points under GSC, with closed forms for the values of each support."""
+
+    evaluator: GSCEvaluator
+
+    def best(self, posterior: ValueMoments) -> np.ndarray:
+        return posterior.best()
+
+    def select(self, count: int) -> np.ndarray:
+        return best(self.evaluator.alone(self.product), count)
+
+    def over_table(self, candidates: np.ndarray, table: Table, beta: float) -> ValueMoments:
+        by = self.evaluator
+        n, C = candidates.shape
+        if len(far(self.base)):
+            return self._by_residuals(candidates, table, beta)
+        products = np.empty((n, C))
+        select.pick(self.product, candidates, products)
+        others = by.alone(self.product) if self.singles else np.empty((n, 0))
+        evidence, chance, values, moments, errors = (
+            np.empty(n),
+            np.empty((C, n)),
+            np.empty((C, n)),
+            np.empty((C * (C + 1) // 2, n)),
+            np.empty(n),
+        )
+        chosen, weight = np.empty(n, np.int32), np.empty(n)
+        gsc.posterior(
+            products,
+            self.base,
+            by.slab,
+            by.gram,
+            by.precision,
+            beta,
+            candidates,
+            table.inner,
+            len(table),
+            others,
+            evidence,
+            chance,
+            values,
+            moments,
+            chosen,
+            weight,
+        )
+        squares, none = np.diagonal(by.gram).copy(), np.empty((n, 0))
+        residuals.errors_of_moments(self.norms, products, squares, by.gram, none, candidates, values, moments, errors)
+        outside = Sparse.of(others)
+        single = self._given_alone(outside)
+        row, h = outside.row, outside.column
+        errors += np.bincount(row, squares[h] * single.square - 2 * self.product[row, h] * single.mean, n)
+        atom, most = outside.heaviest()
+        found = best_of(table.chosen(candidates, chosen), atom, most > weight)
+        return ValueMoments(evidence, candidates, chance, values, moments, single, found, errors)
+
+    def _by_residuals(self, candidates: np.ndarray, table: Table, beta: float) -> ValueMoments:
+        """Return the posterior of a block by least squares for each point and support."""
+        n, H = len(candidates), self.model.H
+        states = table.states(candidates)
+        if self.singles:
+            every = np.broadcast_to(np.arange(H, dtype=np.int32)[:, None], (n, H, 1)).copy()
+            np.put_along_axis(every[..., 0], candidates, VACANT, 1)
+            wide = np.full((n, H, states.shape[-1]), -1, np.int32)
+            wide[..., :1] = every
+            states = np.concatenate([states, wide], 1)
+        evidence, q = weigh(super().log_joint(states), beta)
+        return self.over_listed(evidence, np.ascontiguousarray(states), Sparse.of(q))
+
+    def over_listed(self, evidence: np.ndarray, states: np.ndarray, q: Sparse) -> ValueMoments:
+        by = self.evaluator
+        candidates, members = listed.over_candidates(states, q.start, q.column, self.model.H)
+        n, C = candidates.shape
+        chance, values, moments, errors = (
+            np.empty((C, n)),
+            np.empty((C, n)),
+            np.empty((C * (C + 1) // 2, n)),
+            np.empty(n),
+        )
+        if len(far(self.base)):
+            add_fits(by, self.block.Y, states, members, q, chance, values, moments, errors)
+        else:
+            products = np.take_along_axis(self.product, candidates, 1)
+            squares, none = np.diagonal(by.gram).copy(), np.empty((n, 0))
+            gsc.moments_of_states(
+                self.product,
+                by.slab,
+                by.gram,
+                by.precision,
+                states,
+                candidates,
+                members,
+                *q,
+                chance,
+                values,
+                moments,
+            )
+            residuals.errors_of_moments(
+                self.norms, products, squares, by.gram, none, candidates, values, moments, errors
+            )
+        single = Alone(Sparse.of(np.empty((n, 0))), np.empty(0), np.empty(0))
+        found = states[np.arange(n), q.heaviest()[0]]
+        return ValueMoments(evidence, candidates, chance, values, moments, single, found, errors)
+
+    def log_joint(self, states: np.ndarray) -> np.ndarray:
+        if len(far(self.base)):
+            return super().log_joint(states)
+        by, logs = self.evaluator, np.empty(states.shape[:2])
+        rows = np.ascontiguousarray(states, np.int32)
+        gsc.log_states(self.product, self.base, by.slab, by.gram, by.precision, rows, logs)
+        return logs
+
+    def log_singles(self) -> np.ndarray:
+        if len(far(self.base)):
+            return super().log_singles()
+        return self.evaluator.alone(self.product) + self.base[:, None]
+
+    def _given_alone(self, weight: Sparse) -> Alone:
+        """Return single causes with these weights and the moments of their values."""
+        by = self.evaluator
+        row, h = weight.row, weight.column
+        psi, mu, _ = by.slab[:, h]
+        e = 1 + psi * by.precision * by.gram[h, h]
+        mean = (psi * by.precision * self.product[row, h] + mu) / e
+        return Alone(weight, weight.value * mean, weight.value * (mean**2 + psi / e))
+
+    def accumulate(self, stage: str, posterior: ValueMoments, used: np.ndarray, total: Sums) -> None:
+        block, H = self.block, self.model.H
+        alone, (start, cause, weight) = posterior.alone, posterior.alone.weight
+        means = gsc.means_by_cause(posterior.candidates, posterior.values, start, cause, alone.mean, used, H)
+        gsc.add_pairs(posterior.candidates, posterior.moments, start, cause, alone.square, used, *total.words("ss"))
+        linear.add_fields(block.rows, *means, 1, *total.words("ys"))
+        total.add("yy", block_norms(block.rows)[used].sum())
+        total.add("error", posterior.errors[used].sum())
+        outside = np.repeat(used, np.diff(start))
+        for name, inside, single in (("active", posterior.chance, weight), ("s", posterior.values, alone.mean)):
+            within = np.bincount(posterior.candidates[used].reshape(-1), inside.T[used].reshape(-1), H)
+            total.add(name, within + np.bincount(cause[outside], single[outside], H))
 
 
 class GSC(LinearMean):
@@ -54,11 +220,12 @@ class GSC(LinearMean):
     """
 
     params = {**LinearMean.params, "mu": MU, "psi": PSI}
+    View = GSCView
     valued = True
     first_job = {"data": {"std": 2.5}}
 
-    def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
-        return {**super().beside_moments(probability, summary), "mu": 1.0}  # which is what their fields are for
+    def values_with_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
+        return {**super().values_with_moments(probability, summary), "mu": 1.0}  # which is what their fields are for
 
     def nanoseconds(self, states: int) -> float:
         return 0.04 * self.H * self.D + 15.0 * states
@@ -78,187 +245,34 @@ class GSC(LinearMean):
         clean = np.einsum("ng,ngd->nd", values, with_none(params["W"].T)[states])
         return self.noise.draw(params, rng, clean), states
 
-    def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        WT, (precision, empty) = rows_of(params, "W", self.sharing(knobs)), self.scales(params)
-        gram = self.gram(WT, knobs)
-        psi, mu, odds = (np.broadcast_to(x, self.H) for x in (params["psi"], params["mu"], self.prior.odds(params)))
-        k = precision * np.diag(gram)
-        e = 1 + psi * k
-        single = [odds - 0.5 * np.log(e) - 0.5 * k * mu**2 / e, precision * mu / e, 0.5 * precision**2 * psi / e]
-        return Ready(WT, gram, precision, empty, np.stack([psi, mu, odds]), np.stack(single))
+    def evaluator(self, params: Params, settings: Settings) -> GSCEvaluator:
+        return GSCEvaluator(self, params, settings)
 
-    def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """log p(b, y) of supports, the values integrated out, (...)."""
-        lead = np.broadcast_shapes(Y.shape[:-1], states.shape[:-1])
-        rows = np.broadcast_to(states, (*lead, states.shape[-1])).reshape(-1, states.shape[-1])
-        points = np.broadcast_to(Y, (*lead, Y.shape[-1])).reshape(-1, Y.shape[-1])
-        return fits(ready, points, rows).log_joint.reshape(lead)
-
-    def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
-        norms = block_norms(block.rows)
-        base = ready.empty - 0.5 * ready.precision * norms
-        return Seen(block.rows, norms, base, all_products(block.rows, ready.WT))
-
-    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        return best(alone(ready, seen.product), count)
-
-    def over_table(
-        self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
-    ) -> ValueMoments:
-        n, C = candidates.shape
-        if len(far(seen.base)):
-            return self._by_residuals(ready, seen, candidates, table, beta, singles)
-        products = np.empty((n, C))
-        select.pick(seen.product, candidates, products)
-        others = alone(ready, seen.product) if singles else np.empty((n, 0))
-        evidence, chance, values, moments, errors = (
-            np.empty(n),
-            np.empty((C, n)),
-            np.empty((C, n)),
-            np.empty((C * (C + 1) // 2, n)),
-            np.empty(n),
-        )
-        chosen, weight = np.empty(n, np.int32), np.empty(n)
-        gsc.posterior(
-            products,
-            seen.base,
-            ready.slab,
-            ready.gram,
-            ready.precision,
-            beta,
-            candidates,
-            table.inner,
-            len(table),
-            others,
-            evidence,
-            chance,
-            values,
-            moments,
-            chosen,
-            weight,
-        )
-        squares, none = np.diagonal(ready.gram).copy(), np.empty((n, 0))
-        residuals.errors_of_moments(
-            seen.norms, products, squares, ready.gram, none, candidates, values, moments, errors
-        )
-        outside = Sparse.of(others)
-        single = given_alone(ready, seen, outside)
-        row, h = outside.row, outside.column
-        errors += np.bincount(row, squares[h] * single.square - 2 * seen.product[row, h] * single.mean, n)
-        atom, most = outside.heaviest()
-        found = best_of(table.chosen(candidates, chosen), atom, most > weight)
-        return ValueMoments(evidence, candidates, chance, values, moments, single, found, errors)
-
-    def _by_residuals(
-        self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
-    ) -> ValueMoments:
-        """Return the posterior of a block by least squares for each point and support."""
-        n = len(candidates)
-        states = table.states(candidates)
-        if singles:
-            every = np.broadcast_to(np.arange(self.H, dtype=np.int32)[:, None], (n, self.H, 1)).copy()
-            np.put_along_axis(every[..., 0], candidates, VACANT, 1)
-            wide = np.full((n, self.H, states.shape[-1]), -1, np.int32)
-            wide[..., :1] = every
-            states = np.concatenate([states, wide], 1)
-        evidence, q = weigh(super().log_states(ready, Block(seen.Y, self.D, 0), states), beta)
-        return self.over_listed(ready, seen, evidence, np.ascontiguousarray(states), Sparse.of(q))
-
-    def over_listed(
-        self, ready: Ready, seen: Seen, evidence: np.ndarray, states: np.ndarray, q: Sparse
-    ) -> ValueMoments:
-        candidates, members = listed.over_candidates(states, q.start, q.column, self.H)
-        n, C = candidates.shape
-        chance, values, moments, errors = (
-            np.empty((C, n)),
-            np.empty((C, n)),
-            np.empty((C * (C + 1) // 2, n)),
-            np.empty(n),
-        )
-        if len(far(seen.base)):
-            add_fits(ready, seen.Y[:, : self.D], states, members, q, chance, values, moments, errors)
-        else:
-            products = np.take_along_axis(seen.product, candidates, 1)
-            squares, none = np.diagonal(ready.gram).copy(), np.empty((n, 0))
-            gsc.moments_of_states(
-                seen.product,
-                ready.slab,
-                ready.gram,
-                ready.precision,
-                states,
-                candidates,
-                members,
-                *q,
-                chance,
-                values,
-                moments,
-            )
-            residuals.errors_of_moments(
-                seen.norms, products, squares, ready.gram, none, candidates, values, moments, errors
-            )
-        single = Alone(Sparse.of(np.empty((n, 0))), np.empty(0), np.empty(0))
-        found = states[np.arange(n), q.heaviest()[0]]
-        return ValueMoments(evidence, candidates, chance, values, moments, single, found, errors)
-
-    def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
-        if len(far(seen.base)):
-            return super().log_states(ready, Block(seen.Y, self.D, 0), states)
-        logs = np.empty(states.shape[:2])
-        rows = np.ascontiguousarray(states, np.int32)
-        gsc.log_states(seen.product, seen.base, ready.slab, ready.gram, ready.precision, rows, logs)
-        return logs
-
-    def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
-        base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
-        if len(far(base)):
-            return super().log_singles(ready, block)
-        return alone(ready, all_products(block.rows, ready.WT)) + base[:, None]
-
-    def best(self, ready: Ready, block: Block, posterior: ValueMoments) -> np.ndarray:
-        return posterior.best()
-
-    def sums(self, stage: str) -> Mapping[str, Sum]:
+    def statistics(self, stage: str) -> Mapping[str, Statistic]:
         H = self.H
         return {
-            "yy": Sum((), lambda params, summary: summary.dims * summary.largest**2),
-            "error": Sum((), largest_error),
-            "ys": Sum((self.width * H,), lambda params, summary: summary.largest * largest_value(params, summary)),
-            "ss": Sum((H * (H + 1) // 2,), lambda params, summary: largest_square(params, summary)),
-            "s": Sum((H,), largest_value),
-            "active": Sum((H,)),
+            "yy": Statistic((), lambda params, summary: summary.dims * summary.largest**2),
+            "error": Statistic((), largest_error),
+            "ys": Statistic(
+                (self.width * H,), lambda params, summary: summary.largest * largest_value(params, summary)
+            ),
+            "ss": Statistic((H * (H + 1) // 2,), lambda params, summary: largest_square(params, summary)),
+            "s": Statistic((H,), largest_value),
+            "active": Statistic((H,)),
         }
 
-    def collect(
-        self, stage: str, ready: Ready, block: Block, posterior: ValueMoments, used: np.ndarray, total: Any
-    ) -> None:
-        alone, (start, cause, weight) = posterior.alone, posterior.alone.weight
-        means = gsc.means_by_cause(posterior.candidates, posterior.values, start, cause, alone.mean, used, self.H)
-        gsc.add_pairs(posterior.candidates, posterior.moments, start, cause, alone.square, used, *total.words("ss"))
-        linear.add_fields(block.rows, *means, 1, *total.words("ys"))
-        total.add("yy", block_norms(block.rows)[used].sum())
-        total.add("error", posterior.errors[used].sum())
-        outside = np.repeat(used, np.diff(start))
-        for name, inside, single in (("active", posterior.chance, weight), ("s", posterior.values, alone.mean)):
-            within = np.bincount(posterior.candidates[used].reshape(-1), inside.T[used].reshape(-1), self.H)
-            total.add(name, within + np.bincount(cause[outside], single[outside], self.H))
-
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         points, active, s = float(sums["points"]), sums["active"], sums["s"]
-        h = np.arange(self.H)
-        squares = sums["ss"][h * (h + 1) // 2 + h]
+        moments = Moments.of(sums, self.H, self.D)
+        squares = moments.active
         # in units in which an active cause has the mean square 1 the fields are solved for as those of binary ones
         some = (active > UNUSED * points) & (squares > 0)
         unit = np.sqrt(np.where(some, squares / np.where(some, active, 1.0), 1.0))
-        row, column = np.tril_indices(self.H)
-        scaled = {
-            **sums,
-            "ys": sums["ys"] / np.concatenate([np.repeat(unit, s.stop - s.start) for s in linear.strips(self.width)]),
-            "ss": sums["ss"] / (unit[row] * unit[column]),
-        }
-        new = dict(super().maximise(stage, {**params, "W": params["W"] * unit}, scaled, knobs, summary))
+        scaled = {**params, "W": params["W"] * unit}
+        new = dict(self.learn(scaled, moments.scaled(unit), sums, settings, summary))
         new["W"] = new["W"] / unit if "W" in self.options.learn else params["W"]
         if "pi" in self.options.learn:
-            new["pi"] = self.prior.learn(params, active, points, knobs)
+            new["pi"] = self.prior.learn(params, active, points, settings)
         if "mu" in self.options.learn:
             new["mu"] = shared(params["mu"], s, active, points)
         if "psi" in self.options.learn:
@@ -270,31 +284,11 @@ class GSC(LinearMean):
         return sums["active"]
 
 
-def alone(ready: Ready, product: np.ndarray) -> np.ndarray:
-    """Log joint of each cause alone above that of the empty support, from Y W (n, H); (n, H)."""
-    low, middle, high = ready.single
-    found = product * high
-    found += middle
-    found *= product
-    found += low
-    return found
-
-
-def given_alone(ready: Ready, seen: Seen, weight: Sparse) -> Alone:
-    """Single causes that matter, with the moments of their values."""
-    row, h = weight.row, weight.column
-    psi, mu, _ = ready.slab[:, h]
-    e = 1 + psi * ready.precision * ready.gram[h, h]
-    mean = (psi * ready.precision * seen.product[row, h] + mu) / e
-    return Alone(weight, weight.value * mean, weight.value * (mean**2 + psi / e))
-
-
 def shared(old: np.ndarray, sums: np.ndarray, active: np.ndarray, points: float) -> np.ndarray:
     """Means of what was summed up (H,), a cause that is active each or of all; what nobody tells of stays ``old``."""
     if old.ndim == 0:
         sums, active = sums.sum(), active.sum()
-    used = active > UNUSED * points
-    return np.where(used, sums / np.where(used, active, 1.0), old)
+    return divided(sums, active, UNUSED * points, old)
 
 
 def largest_value(params: Params, summary: Summary) -> float:
@@ -307,6 +301,11 @@ def largest_value(params: Params, summary: Summary) -> float:
         np.abs(params["mu"]) * np.linalg.norm(params["W"], axis=0)
     )
     return float(np.max(np.abs(params["mu"])) + np.sqrt(np.max(params["psi"])) * length / params["sigma"])
+
+
+def largest_product(params: Params, summary: Summary) -> float:
+    """Return the largest magnitude of the product of a value, in the mean given any support, and of data."""
+    return summary.largest * largest_value(params, summary)
 
 
 def largest_square(params: Params, summary: Summary) -> float:
@@ -342,7 +341,7 @@ class Fits(NamedTuple):
     error: np.ndarray
 
 
-def fits(ready: Ready, Y: np.ndarray, states: np.ndarray) -> Fits:
+def fits(by: GSCEvaluator, Y: np.ndarray, states: np.ndarray) -> Fits:
     """Fit points Y (m, D) by supports (m, g), without differences of large products.
 
     The values are z = mu + sqrt(psi) u, and u minimises |(y - W mu) / sigma - W sqrt(psi) / sigma u|^2 + |u|^2.
@@ -350,10 +349,10 @@ def fits(ready: Ready, Y: np.ndarray, states: np.ndarray) -> Fits:
     Costs about 2 g^2 D operations a point.
     """
     (m, g), D = states.shape, Y.shape[1]
-    psi, mu, odds = (with_none(row)[states] for row in ready.slab)
+    psi, mu, odds = (with_none(row)[states] for row in by.slab)
     root = np.sqrt(psi)
-    fields = with_none(ready.WT[:, :D])[states].swapaxes(1, 2)
-    scale = np.sqrt(ready.precision)
+    fields = with_none(by.WT[:, :D])[states].swapaxes(1, 2)
+    scale = np.sqrt(by.precision)
     stacked = np.concatenate([fields * (scale * root)[:, None], np.broadcast_to(np.eye(g), (m, g, g))], 1)
     target = np.zeros((m, D + g))
     target[:, :D] = scale * (Y - np.einsum("mdg,mg->md", fields, mu))
@@ -366,15 +365,15 @@ def fits(ready: Ready, Y: np.ndarray, states: np.ndarray) -> Fits:
         u = u + np.einsum("mij,mkj,mk->mi", inverse, Q, rest)
         rest = target - np.einsum("mdg,mg->md", stacked, u)
     log_root = np.log(np.abs(np.diagonal(R, axis1=1, axis2=2))).sum(1)
-    log_joint = ready.empty + odds.sum(1) - log_root - 0.5 * (rest * rest).sum(1)
+    log_joint = by.empty + odds.sum(1) - log_root - 0.5 * (rest * rest).sum(1)
     factor = root[:, :, None] * inverse
     spread = np.einsum("mdi,mij->mdj", fields, factor)
-    error = (rest * rest * (order < D)).sum(1) / ready.precision + (spread * spread).sum((1, 2))
+    error = (rest * rest * (order < D)).sum(1) / by.precision + (spread * spread).sum((1, 2))
     return Fits(log_joint, mu + root * u, factor @ factor.swapaxes(1, 2), error)
 
 
 def add_fits(
-    ready: Ready,
+    by: GSCEvaluator,
     Y: np.ndarray,
     states: np.ndarray,
     members: np.ndarray,
@@ -388,7 +387,7 @@ def add_fits(
     for out in (chance, values, moments, errors):
         out[:] = 0.0
     row, index, weight = q.row, q.column, q.value
-    found = fits(ready, Y[row], states[row, index])
+    found = fits(by, Y[row], states[row, index])
     np.add.at(errors, row, weight * found.error)
     square = found.covariance + found.value[:, :, None] * found.value[:, None]
     for i in range(members.shape[1]):

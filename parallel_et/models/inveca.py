@@ -1,19 +1,20 @@
 """Invariant exclusive component analysis (InvECA): objects at any place of an image, each with a mask and features."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
 from math import isqrt
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 from scipy.fft import irfft2, rfft2
 from scipy.special import gammaln
 
-from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Param, Params, Sum, Summary, Totals
+from parallel_et.core.model import UNUSED, EnumeratingView, Evaluator, Model
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Latents, Table, best_places
+from parallel_et.core.terms import Param, Params, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.core.windows import Windows
 from parallel_et.errors import UserError
 from parallel_et.kernels import inveca, truncated
@@ -41,40 +42,134 @@ class InvECAOptions(ModelOptions):
     channels: int = Field(3, ge=1, le=1000, description="values of a pixel, side by side in a point: 3 for colours")
 
 
-@dataclass(frozen=True)
-class Ready:
-    """Of one iteration.
+class InvECAEvaluator(Evaluator):
+    """InvECA with its parameters bound.
 
     Attributes
     ----------
     opaque, clear : (H, wide) log W and log(1 - W) of all pixels of each object
     features : (H, C, wide)
     orders : (H + 1,) T log m!, as 1 / m! is the prior of orders at any temperature
-    odds, empty : of an active object, (H,) or (1,); of the empty state
-    kernels : (C + 1, H, rows, columns // 2 + 1) conjugate Fourier transforms of what points are correlated with
+    odds : (H,) or (1,) log odds that an object is active
+    empty : log joint of no active object and a point of zeros
+    precision : 1 / sigma^2
+    patterns : (C + 1, H, rows, columns // 2 + 1) conjugate Fourier transforms of images that points are correlated with
     offset : (H,) added to the correlations
     """
 
-    opaque: np.ndarray
-    clear: np.ndarray
-    features: np.ndarray
-    orders: np.ndarray
-    odds: np.ndarray
-    empty: float
-    precision: float
-    kernels: np.ndarray
-    offset: np.ndarray
+    model: "InvECA"
+
+    def __init__(self, model: "InvECA", params: Params, settings: Settings) -> None:
+        super().__init__(model, params, settings)
+        variance, W = float(params["sigma"]) ** 2, params["W"].T
+        features = params["T"].T.reshape(model.H, model.inside, model.channels).transpose(0, 2, 1)
+        self.opaque = model.pad_pixels(np.log(W), NOWHERE)
+        self.clear = model.pad_pixels(np.log1p(-W))
+        self.features = model.pad_pixels(features)
+        self.orders = settings.temperature * gammaln(np.arange(model.H + 1) + 1.0)
+        self.odds = np.atleast_1d(model.prior.odds(params))
+        self.empty = model.prior.empty(params) - 0.5 * model.D * np.log(2 * np.pi * variance)
+        self.precision = 1 / variance
+        patterns = np.zeros((model.channels + 1, model.H, *model.grid))
+        shape = (model.H, model.size, model.size)
+        for c in range(model.channels):
+            patterns[c, :, : model.size, : model.size] = (2 * W * features[:, c]).reshape(shape)
+        patterns[-1, :, : model.size, : model.size] = W.reshape(shape)
+        self.patterns = np.conj(rfft2(patterns))
+        self.offset = -np.einsum("hp,hcp->h", W, features**2)
+
+    def kernel_terms(self, Y: np.ndarray, base: np.ndarray) -> tuple[Any, ...]:
+        """Return the first arguments of the kernels of log joints; ``base`` (n,) has those of the empty state."""
+        parts = (self.opaque, self.clear, self.features)
+        return Y, *self.model.grid, self.model.size, *parts, base, self.odds, self.orders, self.precision
+
+    def log_joint(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """Return log p(s, y), (...), with the prior of orders to the power T: annealing does not change this prior."""
+        shape, D = np.broadcast_shapes(Y.shape[:-1], states.shape[:-1]), self.model.D
+        flat = np.ascontiguousarray(np.broadcast_to(Y, (*shape, D))).reshape(-1, D)
+        listed = np.ascontiguousarray(np.broadcast_to(states, (*shape, states.shape[-1])), np.int32)
+        base = self.empty - 0.5 * self.precision * np.einsum("nd,nd->n", flat, flat)
+        logs = np.empty((len(flat), 1))
+        inveca.log_states(*self.kernel_terms(flat, base), listed.reshape(len(flat), 1, -1), logs)
+        return logs.reshape(shape)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Of a block: Y (n, width), and the log joint of the empty state (n,)."""
+class InvECAView(EnumeratingView):
+    """A block of points under InvECA."""
 
-    Y: np.ndarray
-    base: np.ndarray
+    model: "InvECA"
+    evaluator: InvECAEvaluator
 
-    def __len__(self) -> int:
-        return len(self.Y)
+    @cached_property
+    def base(self) -> np.ndarray:
+        """Log joint of the empty state, (n,)."""
+        return self.evaluator.empty - 0.5 * self.evaluator.precision * block_norms(self.block.rows)
+
+    def log_joint(self, states: np.ndarray) -> np.ndarray:
+        logs = np.empty(states.shape[:2])
+        inveca.log_states(*self.evaluator.kernel_terms(self.block.rows, self.base), states, logs)
+        return logs
+
+    def log_singles(self) -> np.ndarray:
+        states = np.arange(self.model.latents.atoms, dtype=np.int32)[None, :, None]
+        logs = np.empty((len(self), self.model.latents.atoms))
+        for n in range(len(self)):
+            one = slice(n, n + 1)
+            inveca.log_states(*self.evaluator.kernel_terms(self.block.rows[one], self.base[one]), states, logs[one])
+        return logs
+
+    def scores(self) -> np.ndarray:
+        """Return how well each object fits at each place, (n, H, places), by correlations.
+
+        sum_i W_i (min(|y|^2, 2 sigma^2) - |y - T_i|^2): a fit is to be better than that of anything else, to which a
+        pixel costs no more than two of noise. So bright places do not attract dark objects.
+        """
+        model, by = self.model, self.evaluator
+        images = self.block.rows[:, : model.D].reshape(-1, model.places, model.channels)
+        energy = np.einsum("npc,npc->np", images, images)
+        planes = np.empty((len(images), model.channels + 1, *model.grid))
+        planes[:, :-1] = images.transpose(0, 2, 1).reshape(len(images), model.channels, *model.grid)
+        planes[:, -1] = (np.minimum(energy, 2 / by.precision) - energy).reshape(-1, *model.grid)
+        waves = rfft2(planes)
+        product = waves[:, 0, None] * by.patterns[0]
+        for c in range(1, model.channels + 1):
+            product += waves[:, c, None] * by.patterns[c]
+        found = irfft2(product, s=model.grid, overwrite_x=True).reshape(len(images), model.H, model.places)
+        return found + by.offset[:, None]
+
+    def select(self, count: int) -> np.ndarray:
+        """Return the best place of each object, and of these the best; beyond H candidates also other places."""
+        n, step = len(self), max(1, PIECE // (16 * self.model.H * self.model.places))
+        candidates = np.empty((n, count), np.int32)
+        for first in range(0, n, step):
+            some = slice(first, min(first + step, n))
+            candidates[some] = best_places(self.part(some).scores(), count)
+        return candidates
+
+    def over_table(self, candidates: np.ndarray, table: Table, beta: float) -> Tabled:
+        n, K = len(candidates), len(table)
+        logs, order = np.empty((n, K)), np.lexsort(table.members.T[::-1])
+        terms = self.evaluator.kernel_terms(self.block.rows, self.base)
+        inveca.log_table(*terms, candidates, table.members, table.size, order, logs)
+        if self.singles:
+            alone = self.log_singles()
+            np.put_along_axis(alone, candidates, -np.inf, 1)  # these are in the table
+            logs = np.hstack([logs, alone])
+        evidence = np.empty(n)
+        truncated.weigh(logs, beta, evidence)
+        return Tabled(evidence, candidates, table, *map(Sparse.of, np.split(logs, [K], 1)))
+
+    def accumulate(self, stage: str, posterior: Tabled | Listed, used: np.ndarray, total: Sums) -> None:
+        model, by, rows = self.model, self.evaluator, self.block.rows
+        point, states, q = posterior.pairs(used)
+        names, declared = ("numerator", "shown", "passed", "active"), model.statistics(stage)
+        found = [np.zeros(declared[name].shape) for name in names]
+        parts = (by.opaque, by.clear, by.features)
+        states = np.ascontiguousarray(states, np.int32)
+        inveca.weighted_sums(rows, *model.grid, model.size, *parts, by.precision, point, states, q, *found)
+        for name, values in zip(names, found, strict=True):
+            total.add(name, values)
+        total.add("square", block_norms(rows)[used].sum())
 
 
 class InvECA(Model):
@@ -86,6 +181,7 @@ class InvECA(Model):
     """
 
     Options = InvECAOptions
+    View: ClassVar[type[InvECAView]] = InvECAView
     grid: tuple[int, int]
     prior: Ordered
     noise: Gauss
@@ -115,8 +211,17 @@ class InvECA(Model):
         self.latents = Latents(self.H * ways, ordered=True, owner=tuple(range(self.H)) * ways, windows=self.windows)
         self.prior, self.noise = Ordered(self.H, self.places), Gauss()
 
+    def evaluator(self, params: Params, settings: Settings) -> InvECAEvaluator:
+        return InvECAEvaluator(self, params, settings)
+
+    def pad_pixels(self, table: np.ndarray, rest: float = 0.0) -> np.ndarray:
+        """Return a table of pixels of objects (..., P) as kernels take it, (..., wide), with ``rest`` beyond them."""
+        found = aligned((*table.shape[:-1], self.wide))
+        found[..., : self.inside], found[..., self.inside :] = table, rest
+        return found
+
     @classmethod
-    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+    def keys_in(cls, arrays: Params) -> dict[str, Any]:
         if "W" not in arrays or "T" not in arrays:
             return {}
         return {"size": isqrt(len(arrays["W"])), "channels": len(arrays["T"]) // max(1, len(arrays["W"]))}
@@ -131,22 +236,22 @@ class InvECA(Model):
             found = f"{self.size} in images of {rows} x {columns} pixels"
             raise UserError(f"model.size: expected objects that fit into the images, found {found}")
 
-    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+    def initial_value(self, name: str, summary: Summary) -> tuple[float, float]:
         return (0.5, 0.0) if name == "W" else (0.0, summary.rms or 1.0)
 
-    def rows_for(self, name: str) -> int:
+    def points_for_fields(self) -> int:
         return WINDOWS * self.H
 
-    def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
-        """Windows of points in which an object stands by itself, of as many kinds as there are."""
-        images = rows.T.reshape(-1, *self.grid, self.channels)
+    def fields_from_points(self, points: np.ndarray) -> np.ndarray:
+        """Return windows of points in which an object stands by itself, of H different kinds."""
+        images = points.T.reshape(-1, *self.grid, self.channels)
         return typical_windows(images, self.size, self.H).reshape(self.H, -1).T
 
     def nanoseconds(self, states: int) -> float:
         return 1.0 * self.inside * states + 10.0 * self.H * self.places
 
     def pictures(self, params: Params) -> np.ndarray:
-        """Each object alone, at the upper left corner of an image, as a point; (D, H)."""
+        """Return each object alone, at the upper left corner of an image, as a point, (D, H)."""
         objects = params["T"].reshape(self.size, self.size, self.channels, self.H)
         images = np.zeros((*self.grid, self.channels, self.H))
         images[: self.size, : self.size] = params["W"].reshape(self.size, self.size, 1, self.H) * objects
@@ -175,134 +280,18 @@ class InvECA(Model):
         images = self._layers((rng.random(masks.shape) < masks).astype(np.float64), params, states)
         return self.noise.draw(params, rng, images), states
 
-    # the E-step
-
-    def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        variance, W = float(params["sigma"]) ** 2, params["W"].T
-        features = params["T"].T.reshape(self.H, self.inside, self.channels).transpose(0, 2, 1)
-        patterns = np.zeros((self.channels + 1, self.H, *self.grid))
-        shape = (self.H, self.size, self.size)
-        for c in range(self.channels):
-            patterns[c, :, : self.size, : self.size] = (2 * W * features[:, c]).reshape(shape)
-        patterns[-1, :, : self.size, : self.size] = W.reshape(shape)
-        return Ready(
-            self._wide(np.log(W), NOWHERE),
-            self._wide(np.log1p(-W), 0.0),
-            self._wide(features, 0.0),
-            knobs.temperature * gammaln(np.arange(self.H + 1) + 1.0),
-            np.atleast_1d(self.prior.odds(params)),
-            self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * variance),
-            1 / variance,
-            np.conj(rfft2(patterns)),
-            -np.einsum("hp,hcp->h", W, features**2),
-        )
-
-    def _wide(self, table: np.ndarray, rest: float) -> np.ndarray:
-        """A table (..., P) as the kernels like it, (..., wide)."""
-        found = aligned((*table.shape[:-1], self.wide))
-        found[..., : self.inside], found[..., self.inside :] = table, rest
-        return found
-
-    def _terms(self, ready: Ready, Y: np.ndarray, base: np.ndarray) -> tuple[Any, ...]:
-        """What the kernels of log joints are told first."""
-        parts = (ready.opaque, ready.clear, ready.features)
-        return Y, *self.grid, self.size, *parts, base, ready.odds, ready.orders, ready.precision
-
-    def _base(self, ready: Ready, Y: np.ndarray) -> np.ndarray:
-        """The log joint of the empty state, (n,)."""
-        return ready.empty - 0.5 * ready.precision * block_norms(Y)
-
-    def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """log p(s, y), with the prior of orders to the power T, so that annealing leaves that as it is."""
-        shape = np.broadcast_shapes(Y.shape[:-1], states.shape[:-1])
-        flat = np.ascontiguousarray(np.broadcast_to(Y, (*shape, self.D))).reshape(-1, self.D)
-        listed = np.ascontiguousarray(np.broadcast_to(states, (*shape, states.shape[-1])), np.int32)
-        seen = Seen(flat, ready.empty - 0.5 * ready.precision * np.einsum("nd,nd->n", flat, flat))
-        return self.log_states(ready, seen, listed.reshape(len(flat), 1, -1)).reshape(shape)
-
-    def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
-        return Seen(block.rows, self._base(ready, block.rows))
-
-    def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
-        logs = np.empty(states.shape[:2])
-        inveca.log_states(*self._terms(ready, seen.Y, seen.base), states, logs)
-        return logs
-
-    def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
-        states = np.arange(self.latents.atoms, dtype=np.int32)[None, :, None]
-        seen = self.observe(ready, block, True)
-        logs = np.empty((len(block), self.latents.atoms))
-        for n in range(len(block)):
-            logs[n] = self.log_states(ready, Seen(seen.Y[n : n + 1], seen.base[n : n + 1]), states)
-        return logs
-
-    def scores(self, ready: Ready, seen: Seen) -> np.ndarray:
-        """How well each object fits at each place, (n, H, places), by correlations.
-
-        sum_i W_i (min(|y|^2, 2 sigma^2) - |y - T_i|^2): a fit is to be better than that of anything else, to which a
-        pixel costs no more than two of noise. So bright places do not attract dark objects.
-        """
-        images = seen.Y[:, : self.D].reshape(-1, self.places, self.channels)
-        energy = np.einsum("npc,npc->np", images, images)
-        planes = np.empty((len(images), self.channels + 1, *self.grid))
-        planes[:, :-1] = images.transpose(0, 2, 1).reshape(len(images), self.channels, *self.grid)
-        planes[:, -1] = (np.minimum(energy, 2 / ready.precision) - energy).reshape(-1, *self.grid)
-        waves = rfft2(planes)
-        product = waves[:, 0, None] * ready.kernels[0]
-        for c in range(1, self.channels + 1):
-            product += waves[:, c, None] * ready.kernels[c]
-        found = irfft2(product, s=self.grid, overwrite_x=True).reshape(len(images), self.H, self.places)
-        return found + ready.offset[:, None]
-
-    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        """The best place of each object, and of these the best; beyond H candidates also other places."""
-        n, step = len(seen), max(1, PIECE // (16 * self.H * self.places))
-        candidates = np.empty((n, count), np.int32)
-        for first in range(0, n, step):
-            some = slice(first, min(first + step, n))
-            candidates[some] = best_places(self.scores(ready, Seen(seen.Y[some], seen.base[some])), count)
-        return candidates
-
-    def over_table(
-        self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
-    ) -> Tabled:
-        n, K = len(candidates), len(table)
-        logs, order = np.empty((n, K)), np.lexsort(table.members.T[::-1])
-        terms = self._terms(ready, seen.Y, seen.base)
-        inveca.log_table(*terms, candidates, table.members, table.size, order, logs)
-        if singles:
-            alone = self.log_singles(ready, Block(seen.Y, self.D, 0))
-            np.put_along_axis(alone, candidates, -np.inf, 1)  # these are in the table
-            logs = np.hstack([logs, alone])
-        evidence = np.empty(n)
-        truncated.weigh(logs, beta, evidence)
-        return Tabled(evidence, candidates, table, *map(Sparse.of, np.split(logs, [K], 1)))
-
     # the M-step
 
-    def sums(self, stage: str) -> Mapping[str, Sum]:
+    def statistics(self, stage: str) -> Mapping[str, Statistic]:
         return {
-            "numerator": Sum((self.H, self.channels, self.wide), lambda params, summary: summary.largest),
-            "shown": Sum((self.H, self.wide)),
-            "passed": Sum((self.H, self.wide)),
-            "active": Sum((self.H,)),
-            "square": Sum((), lambda params, summary: self.D * summary.largest**2),
+            "numerator": Statistic((self.H, self.channels, self.wide), lambda params, summary: summary.largest),
+            "shown": Statistic((self.H, self.wide)),
+            "passed": Statistic((self.H, self.wide)),
+            "active": Statistic((self.H,)),
+            "square": Statistic((), lambda params, summary: self.D * summary.largest**2),
         }
 
-    def collect(
-        self, stage: str, ready: Ready, block: Block, posterior: Tabled | Listed, used: np.ndarray, total: Any
-    ) -> None:
-        point, states, q = posterior.pairs(used)
-        names = ("numerator", "shown", "passed", "active")
-        found = [np.zeros(self.sums(stage)[name].shape) for name in names]
-        parts = (ready.opaque, ready.clear, ready.features)
-        states = np.ascontiguousarray(states, np.int32)
-        inveca.weighted_sums(block.rows, *self.grid, self.size, *parts, ready.precision, point, states, q, *found)
-        for name, values in zip(names, found, strict=True):
-            total.add(name, values)
-        total.add("square", block_norms(block.rows)[used].sum())
-
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         learn, points = self.options.learn, float(sums["points"])
         shown, passed = (sums[name][:, : self.inside] for name in ("shown", "passed"))
         seen = sums["numerator"][:, :, : self.inside].transpose(0, 2, 1)
@@ -318,7 +307,7 @@ class InvECA(Model):
             "W": np.clip(W, EDGE, 1 - EDGE).T,
             "T": T.reshape(self.H, -1).T,
             "sigma": self.noise.learn(params, error, points, summary),
-            "pi": self.prior.learn(params, sums["active"], points, knobs),
+            "pi": self.prior.learn(params, sums["active"], points, settings),
         }
 
 

@@ -1,17 +1,67 @@
 """Linear components analysis, also known as binary sparse coding (ET sec. 4.3)."""
 
-from dataclasses import replace
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
-from parallel_et.core.contract import Block, Knobs, Params
 from parallel_et.core.states import best
+from parallel_et.core.terms import Params, Settings
 from parallel_et.kernels import select
 from parallel_et.kernels.rows import aligned
-from parallel_et.models.parts.linear import LinearModel, Ready, Seen
+from parallel_et.models.parts.linear import LinearEvaluator, LinearModel, LinearView
 
 SINGLE = 2.0**-24
 """Relative error of rounding to single precision."""
+
+
+class LinCAEvaluator(LinearEvaluator):
+    """LinCA with its parameters bound.
+
+    Attributes
+    ----------
+    lengths : (H,) lengths of the fields; 1 for those that are zero
+    """
+
+    def __init__(self, model: "LinCA", params: Params, settings: Settings) -> None:
+        super().__init__(model, params, settings)
+        self.lengths = np.sqrt(self.squares)
+        self.lengths[self.lengths == 0] = 1.0
+        self._shared = settings.algebra.unit_rows(self.WT) if model.distributed else None
+
+    @cached_property
+    def units(self) -> np.ndarray:
+        """The fields at length 1 in single precision, (H, width)."""
+        return (self.WT / self.lengths[:, None]).astype(np.float32) if self._shared is None else self._shared
+
+
+class LinCAView(LinearView):
+    """A block of points under LinCA. Its candidates are the causes with fields along y."""
+
+    evaluator: LinCAEvaluator
+
+    @cached_property
+    def norms(self) -> np.ndarray:
+        return super().norms if self.singles else self.lengths_and_units[0]
+
+    @cached_property
+    def lengths_and_units(self) -> tuple[np.ndarray, np.ndarray]:
+        """|y_n|^2 (n,), and the points at length 1 in single precision (n, width)."""
+        Y = self.block.rows
+        norms, units = np.empty(len(Y)), aligned(Y.shape, np.float32)
+        select.unit_rows(Y, norms, units)
+        return norms, units
+
+    def select(self, count: int) -> np.ndarray:
+        by = self.evaluator
+        if self.singles:
+            return best(self.product / by.lengths, count)
+        # between vectors of length 1 a product in single precision is wrong by (D + 4) roundings at most
+        slack = 2.02 * (self.model.width + 4) * SINGLE
+        candidates = np.empty((len(self), count), np.int32)
+        norms, units = self.lengths_and_units
+        select.along(units @ by.units.T, slack, norms, self.block.rows, by.WT, 1 / by.lengths, candidates)
+        return candidates
 
 
 class LinCA(LinearModel):
@@ -20,38 +70,12 @@ class LinCA(LinearModel):
     Candidates are the causes whose fields point along y: S_h = W_h . y / |W_h| (ET eq. 33).
     """
 
+    View: ClassVar[type[LinearView]] = LinCAView
     first_job = {"data": {"negative": 0.5}}
-    alike = True
+    row_independent = True
 
-    def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        ready, deal = super().prepare(params, knobs), knobs.deal
-        if not self.dealt:
-            return ready
-        units, squares = deal.room("units", ready.WT.shape, np.float32), np.empty(self.H)
-
-        def shorten(first: int, last: int) -> None:
-            select.unit_rows(ready.WT[first:last], squares[first:last], units[first:last])
-
-        deal.here(self.H, shorten)
-        return replace(ready, in_single=units)
-
-    def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
-        if singles:
-            return super().observe(ready, block, True)
-        Y = block.rows
-        norms, units = np.empty(len(Y)), aligned(Y.shape, np.float32)
-        select.unit_rows(Y, norms, units)
-        return self.seen(ready, Y, norms, units=units)
-
-    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        if seen.units is None:
-            return best(seen.product / ready.lengths, count)
-        # between vectors of length 1 a product in single precision is wrong by (D + 4) roundings at most
-        slack = 2.02 * (self.width + 4) * SINGLE
-        candidates = np.empty((len(seen.Y), count), np.int32)
-        cosines = seen.units @ ready.units.T
-        select.along(cosines, slack, seen.norms, seen.Y, ready.WT, 1 / ready.lengths, candidates)
-        return candidates
+    def evaluator(self, params: Params, settings: Settings) -> LinCAEvaluator:
+        return LinCAEvaluator(self, params, settings)
 
 
 MODEL = LinCA

@@ -1,6 +1,6 @@
 """Maximal causes analysis with Gaussian (ET sec. 4.2) or Poisson noise (MCA)."""
 
-from parallel_et.core.contract import Knob
+from parallel_et.core.terms import OwnSchedule
 from parallel_et.kernels.shares import HARD
 from parallel_et.models.parts.maximal import MaximalModel
 from parallel_et.models.parts.starts import FROM_MOMENTS
@@ -13,8 +13,8 @@ class MCA(MaximalModel):
     """
 
     first_job = {**MaximalModel.first_job, **FROM_MOMENTS}
-    knobs = {
-        "rho": Knob(
+    schedules = {
+        "rho": OwnSchedule(
             lambda temperature: min(HARD, temperature / (temperature - 1)) if temperature > 1 else HARD,
             least=1.0,
             does=f"sharpness of the maximum in the M-step; by default T / (T - 1); from {HARD:g} on, as at T = 1 and "

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.core.contract import Knob, Knobs, Param, Params, Sum, Summary, Totals
+from parallel_et.core.terms import OwnSchedule, Param, Params, Settings, Statistic, Summary, Totals
 from parallel_et.kernels.shares import HARD
 from parallel_et.models.parts.fields import W
 from parallel_et.models.parts.maximal import MaximalModel, Softness, exponentials
@@ -31,8 +31,8 @@ class MCA3(MaximalModel):
         "pi": PI,
         "alpha": Param("", "how often states of more than two causes count for pi, or where it begins", 1.0, 1.0),
     }
-    knobs = {
-        "slope": Knob(
+    schedules = {
+        "slope": OwnSchedule(
             lambda temperature: min(HARD, LAMBDA / (temperature - 1)) if temperature > 1 else HARD,
             least=0.0,
             does=f"steepness of the sigmoid by which two causes share a dimension; by default {LAMBDA} / (T - 1); from "
@@ -41,18 +41,18 @@ class MCA3(MaximalModel):
     }
     shared = 2
 
-    def softness(self, WT: np.ndarray, knobs: Knobs) -> Softness:
-        return exponentials(WT, knobs.model["slope"], min(self.shared, knobs.most))
+    def softness(self, WT: np.ndarray, settings: Settings) -> Softness:
+        return exponentials(WT, settings.model["slope"], min(self.shared, settings.most))
 
-    def sums(self, stage: str) -> Mapping[str, Sum]:
-        return {**super().sums(stage), "many": Sum((self.H + 1,))}
+    def statistics(self, stage: str) -> Mapping[str, Statistic]:
+        return {**super().statistics(stage), "many": Statistic((self.H + 1,))}
 
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         points, many, alpha = float(sums["points"]), sums["many"], float(params["alpha"])
         active: Any = sums["active"] + (alpha - 1) * many[:-1]
         few = 1 - float(many[-1]) / points
         expected = self.prior.share(params, self.shared)
-        new = super().maximise(stage, params, {**sums, "active": active}, knobs, summary)
+        new = super().maximise(stage, params, {**sums, "active": active}, settings, summary)
         return {**new, "alpha": np.array(max(1.0, alpha + expected - few))}
 
 

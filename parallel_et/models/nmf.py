@@ -6,14 +6,24 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from parallel_et.core.contract import UNUSED, Knobs, Model, Params, Sum, Summary, Totals
+from parallel_et.core.model import UNUSED, EnumeratingView, Model
+from parallel_et.core.states import binary
+from parallel_et.core.terms import Params, Settings, Statistic, Summary, Totals, largest
 from parallel_et.kernels import counts
-from parallel_et.models.parts.fields import W, best_below, overshoot, overshoot_of_counts, rows_of, sums_by_atom
-from parallel_et.models.parts.linear import LinearModel, Ready, Seen
+from parallel_et.models.parts.fields import (
+    W,
+    best_below,
+    divided,
+    overshoot,
+    overshoot_of_counts,
+    rows_of,
+    sums_by_atom,
+)
+from parallel_et.models.parts.linear import LinearModel, LinearView
 from parallel_et.models.parts.moments import Moments
-from parallel_et.models.parts.noises import NoiseOptions, Poisson, without_sigma
-from parallel_et.models.parts.solve import solve_sums
-from parallel_et.models.parts.starts import FROM_MOMENTS
+from parallel_et.models.parts.noises import SIGMA, NoiseOptions, Poisson, without_sigma
+from parallel_et.models.parts.priors import PI, Bernoulli
+from parallel_et.models.parts.starts import FROM_MOMENTS, sure_start
 
 TIE = 1e-12
 """Relative difference of squared errors below which two solutions of the M-step are equally good."""
@@ -29,37 +39,52 @@ class NMFOptions(NoiseOptions):
     )
 
 
-class NMF(LinearModel):
-    """Non-negative fields that add up; the data may be negative, by the noise.
+class NMF(Model):
+    """Non-negative fields that add up. The data may be negative, by the noise.
 
     Candidates are the causes whose fields stay below y: the upper bound of ET eq. 28, in logarithms.
+    An instance is one of ``NMFOfGauss`` or ``NMFOfCounts``, as the key ``noise`` says.
     """
 
     Options = NMFOptions
     first_job = FROM_MOMENTS
-    params = {**LinearModel.params, "W": W._replace(low=0.0)}
-    steps = 20
+    params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI}
 
     def __new__(cls, options: Any, dims: int) -> "NMF":
-        return super().__new__(NMFOfCounts if options.noise == "poisson" else cls)
+        return super().__new__(NMFOfCounts if options.noise == "poisson" else NMFOfGauss)
 
     @classmethod
-    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+    def keys_in(cls, arrays: Params) -> dict[str, Any]:
+        """Return the keys that follow from parameters in a file."""
         return {"noise": "gauss" if "sigma" in arrays else "poisson"}
 
-    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+    def initial_value(self, name: str, summary: Summary) -> tuple[float, float]:
         mean = max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
 
-    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        return best_below(overshoot(seen.Y, ready.WT), count, seen.Y, ready.WT, ready.precision, ready.bias)
 
-    def new_fields(self, WT: np.ndarray, sums: Moments, points: float, knobs: Knobs) -> tuple[np.ndarray, np.ndarray]:
+class NMFView(LinearView):
+    """A block of points under NMF with Gaussian noise."""
+
+    def select(self, count: int) -> np.ndarray:
+        by, rows = self.evaluator, self.block.rows
+        return best_below(overshoot(rows, by.WT), count, rows, by.WT, by.precision, by.bias)
+
+
+class NMFOfGauss(NMF, LinearModel):
+    """Non-negative fields that add up to the means of points with Gaussian noise."""
+
+    View = NMFView
+    steps = 20
+
+    def new_fields(
+        self, WT: np.ndarray, sums: Moments, points: float, settings: Settings
+    ) -> tuple[np.ndarray, np.ndarray]:
         nowhere = np.zeros(self.H, bool)  # the fields are clamped
         if self.options.mstep == "multiplicative":
             return self._multiplied(WT, sums.ys, sums.ss, points), nowhere
-        new = solve_sums(WT, sums, points, knobs.deal if self.dealt else None)[0]
-        if knobs.undisturbed:
+        new = settings.algebra.solve(WT, sums, points)[0]
+        if settings.undisturbed:
             # what is clamped may be worse than what was there; multiplicative steps never are
             new, ys, ss = np.maximum(new, 0.0), sums.ys, sums.ss
             worse = ~improved(WT, new, ys, ss)
@@ -67,12 +92,23 @@ class NMF(LinearModel):
         return new, nowhere
 
     def _multiplied(self, WT: np.ndarray, ys: np.ndarray, ss: np.ndarray, points: float) -> np.ndarray:
-        """Fields after the steps of ET eq. 27."""
+        """Return the fields after the steps of ET eq. 27."""
         data, new = np.maximum(ys, 0.0), WT
         for _ in range(self.steps):
             model = ss @ new
             new = np.where(model > 0, new * data / np.where(model > 0, model, 1.0), new)
         return np.where(np.diag(ss)[:, None] > UNUSED * points, new, WT)
+
+
+class NMFOfCountsView(EnumeratingView):
+    """A block of counts under NMF."""
+
+    def select(self, count: int) -> np.ndarray:
+        params, rows = self.evaluator.params, self.block.rows
+        fields = np.maximum(params["W"], counts.LEAST)
+        WT, logs = rows_of({"W": fields}), rows_of({"W": np.log(fields)})
+        bias = Bernoulli(self.model.H).odds(params) - fields.sum(0)
+        return best_below(overshoot_of_counts(rows, WT, logs), count, rows, logs, 1.0, bias)
 
 
 class NMFOfCounts(NMF):
@@ -83,50 +119,42 @@ class NMFOfCounts(NMF):
     computed over explicit states, as for any model.
     """
 
-    noise: Any
-    prepare, observe, observe_states, log_singles = (
-        Model.prepare,
-        Model.observe,
-        Model.observe_states,
-        Model.log_singles,
-    )
-    observe_chains, sample = Model.observe_chains, Model.sample
-    log_states, over_table, best, reconstruct = Model.log_states, Model.over_table, Model.best, Model.reconstruct
-    over_listed, carried = Model.over_listed, Model.carried
-    collect, usage, nanoseconds = Model.collect, Model.usage, Model.nanoseconds
+    View = NMFOfCountsView
+    prior: Bernoulli
+    noise: Poisson
 
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
-        self.noise, self.params, self.dealt = Poisson(), without_sigma(self.params, options), False
+        self.prior, self.noise = Bernoulli(self.H), Poisson()
+        self.params = without_sigma(self.params, options)
 
-    def check(self, summary: Summary) -> None:
-        self.noise.check(summary)
+    def values_with_moments(self, probability: float, summary: Summary) -> dict[str, float]:
+        return sure_start(self, probability, summary)
 
-    def log_joint(self, ready: Any, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        mean = np.maximum(self.mean(ready, states), counts.LEAST)
-        return self.prior.log(ready, states) + self.noise.log(ready, Y, mean)
+    def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
+        return binary(states, self.H) @ params["W"].T
 
-    def select(self, ready: Any, seen: Any, count: int) -> np.ndarray:
-        fields = np.maximum(ready["W"], counts.LEAST)
-        WT, logs = rows_of({"W": fields}), rows_of({"W": np.log(fields)})
-        bias = self.prior.odds(ready) - fields.sum(0)
-        return best_below(overshoot_of_counts(seen.rows, WT, logs), count, seen.rows, logs, 1.0, bias)
+    def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
+        return active @ params["W"].T
 
-    def sums(self, stage: str) -> Mapping[str, Sum]:
-        return {"shares": Sum((self.H, self.D), lambda params, summary: summary.largest), "active": Sum((self.H,))}
+    def log_joint(self, params: Params, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        mean = np.maximum(self.mean(params, states), counts.LEAST)
+        return self.prior.log(params, states) + self.noise.log(params, Y, mean)
 
-    def statistics(self, stage: str, ready: Any, Y: np.ndarray, states: np.ndarray, q: np.ndarray) -> Totals:
-        surprise = q[:, None] * Y / np.maximum(self.mean(ready, states), counts.LEAST)
+    def statistics(self, stage: str) -> Mapping[str, Statistic]:
+        return {"shares": Statistic((self.H, self.D), largest), "active": Statistic((self.H,))}
+
+    def accumulate(self, stage: str, params: Params, Y: np.ndarray, states: np.ndarray, q: np.ndarray) -> Totals:
+        surprise = q[:, None] * Y / np.maximum(self.mean(params, states), counts.LEAST)
         return {
-            "shares": sums_by_atom(states, surprise, self.H) * ready["W"].T,
+            "shares": sums_by_atom(states, surprise, self.H) * params["W"].T,
             "active": sums_by_atom(states, q, self.H),
         }
 
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         active, points = sums["active"], float(sums["points"])
-        used = active > UNUSED * points
-        fields = np.where(used, sums["shares"].T / np.where(used, active, 1.0), params["W"])
-        return {"W": fields, "pi": self.prior.learn(params, active, points, knobs)}
+        fields = divided(sums["shares"].T, active, UNUSED * points, params["W"])
+        return {"W": fields, "pi": self.prior.learn(params, active, points, settings)}
 
 
 def improved(old: np.ndarray, new: np.ndarray, ys: np.ndarray, ss: np.ndarray) -> np.ndarray:

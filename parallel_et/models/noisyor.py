@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from parallel_et.errors import UserError
-from parallel_et.models import PI, UNUSED, Bernoulli, Binary, Knobs, Model, Param, Params, Sum, Summary, Totals
-from parallel_et.models.parts.fields import sums_by_atom, with_none
+from parallel_et.models import PI, UNUSED, Bernoulli, Binary, Model, Param, Params, Settings, Statistic, Summary, Totals
+from parallel_et.models.parts.fields import divided, sums_by_atom, with_none
 from parallel_et.models.parts.starts import FROM_MOMENTS
 
 
@@ -29,7 +29,7 @@ class NoisyOr(Model):
         super().__init__(options, dims)
         self.prior, self.noise = Bernoulli(self.H), Binary()
 
-    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+    def initial_value(self, name: str, summary: Summary) -> tuple[float, float]:
         return 0.5, 0.1
 
     def check(self, summary: Summary) -> None:
@@ -39,19 +39,18 @@ class NoisyOr(Model):
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         return -np.expm1(with_none(np.log1p(-params["W"].T))[states].sum(-2))
 
-    def sums(self, stage: str) -> dict[str, Sum]:
-        return {"switched": Sum((self.H, self.D)), "active": Sum((self.H,))}
+    def statistics(self, stage: str) -> dict[str, Statistic]:
+        return {"switched": Statistic((self.H, self.D)), "active": Statistic((self.H,))}
 
-    def statistics(self, stage: str, ready: Params, Y: np.ndarray, states: np.ndarray, q: np.ndarray) -> Totals:
-        by_whom = np.divide(Y, self.mean(ready, states), out=np.zeros(Y.shape), where=Y > 0)
-        switched = sums_by_atom(states, q[:, None] * by_whom, self.H) * ready["W"].T
+    def accumulate(self, stage: str, params: Params, Y: np.ndarray, states: np.ndarray, q: np.ndarray) -> Totals:
+        by_whom = np.divide(Y, self.mean(params, states), out=np.zeros(Y.shape), where=Y > 0)
+        switched = sums_by_atom(states, q[:, None] * by_whom, self.H) * params["W"].T
         return {"switched": switched, "active": sums_by_atom(states, q, self.H)}
 
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         active, points = sums["active"], float(sums["points"])
-        used = active > UNUSED * points
-        W = np.where(used, sums["switched"].T / np.where(used, active, 1.0), params["W"])
-        return {"W": W, "pi": self.prior.learn(params, active, points, knobs)}
+        W = divided(sums["switched"].T, active, UNUSED * points, params["W"])
+        return {"W": W, "pi": self.prior.learn(params, active, points, settings)}
 
 
 MODEL = NoisyOr

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 from scipy.special import gammaln
 
-from parallel_et.core.contract import UNUSED, Block, Knob, Knobs, Model, Param, Params, Sum, Summary, Totals
+from parallel_et.core.model import UNUSED, EnumeratingView, Evaluator, Model
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.posterior import Listed, Posterior, Sparse, Tabled
 from parallel_et.core.states import Latents, Table, best
+from parallel_et.core.terms import OwnSchedule, Param, Params, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.errors import UserError
 from parallel_et.kernels import occlusion
 from parallel_et.kernels.rows import aligned, pad_rows, padded
@@ -33,43 +35,157 @@ class OCAOptions(ModelOptions):
     channels: int = Field(3, ge=1, le=1000, description="values of a pixel, side by side in a point: 3 for colours")
 
 
-@dataclass(frozen=True)
-class Ready:
-    """Of one iteration.
+class OCAEvaluator(Evaluator):
+    """OCA with its parameters bound.
 
     Attributes
     ----------
     masks, heights : (H, wide) W and |W| of all pixels
     features : (H, C)
     pictures : (H, width) each cause alone, as a point
-    powers, kappa : (H, wide), (gamma + 1, gamma) what the shares of the M-step are made of; see the kernel
+    powers, kappa : (H, wide), (gamma + 1, gamma) factors of the shares of the M-step; see the kernel
     hard : whether only the cause that is shown has a share in a pixel
     orders : (H + 1,) T log m!, as 1 / m! is the prior of orders at any temperature
-    bias, odds, empty : of the log joint of single causes, (H,); of an active cause, (H,) or (1,); of the empty state
+    bias : (H,) part of the log joint of each single cause that does not depend on the point
+    odds : (H,) or (1,) log odds that a cause is active
+    empty : log joint of no active cause and a point of zeros
+    precision : 1 / sigma^2
     """
 
-    masks: np.ndarray
-    heights: np.ndarray
-    features: np.ndarray
-    pictures: np.ndarray
-    powers: np.ndarray
-    kappa: np.ndarray
-    hard: bool
-    orders: np.ndarray
-    bias: np.ndarray
-    odds: np.ndarray
-    empty: float
-    precision: float
-    temperature: float
+    model: "OCA"
+
+    def __init__(self, model: "OCA", params: Params, settings: Settings) -> None:
+        super().__init__(model, params, settings)
+        W, rho = params["W"].T, settings.model["rho"]
+        variance, odds = float(params["sigma"]) ** 2, model.prior.odds(params)
+        self.pictures = pad_rows(model.pictures(params).T)
+        self.masks = model.pad_pixels(W)
+        self.heights = np.abs(self.masks)
+        self.features = np.ascontiguousarray(params["T"].T)
+        self.hard = settings.undisturbed or rho >= HARD
+        self.powers = self.heights if self.hard else model.pad_pixels(powers_of(np.abs(W), rho), 1.0)
+        most = max(1, settings.most)
+        size, place = np.arange(most + 1)[:, None], np.arange(most)
+        self.kappa = (1 + np.minimum(place / np.maximum(1, size - 1), 1.0)) ** min(rho, HARD)
+        self.orders = settings.temperature * gammaln(np.arange(model.H + 1) + 1.0)
+        self.bias = odds - 0.5 / variance * block_norms(self.pictures)
+        self.odds = np.atleast_1d(odds)
+        self.empty = model.prior.empty(params) - 0.5 * model.D * np.log(2 * np.pi * variance)
+        self.precision = 1 / variance
+
+    def log_joint(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """Return log p(s, y), (...), with the prior of orders to the power T: annealing does not change this prior."""
+        odds = with_none(np.broadcast_to(self.odds, self.model.H))[states].sum(-1) - self.orders[(states >= 0).sum(-1)]
+        return self.empty + odds - 0.5 * self.precision * ((Y - self.model.mean(self.params, states)) ** 2).sum(-1)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Of a block: Y (n, width), the log joint of the empty state (n,), and products with all pictures (n, H)."""
+class OCAView(EnumeratingView):
+    """A block of points under OCA: log joints pixel by pixel, or by residuals where the kernels lose digits."""
 
-    Y: np.ndarray
-    base: np.ndarray
-    product: np.ndarray
+    model: "OCA"
+    evaluator: OCAEvaluator
+
+    @cached_property
+    def base(self) -> np.ndarray:
+        """Log joint of the empty state, (n,)."""
+        return self.evaluator.empty - 0.5 * self.evaluator.precision * block_norms(self.block.rows)
+
+    @cached_property
+    def product(self) -> np.ndarray:
+        """Products of the points with all pictures, (n, H)."""
+        return all_products(self.block.rows, self.evaluator.pictures)
+
+    def select(self, count: int) -> np.ndarray:
+        return best(self.product - 0.5 * block_norms(self.evaluator.pictures), count)
+
+    def over_table(self, candidates: np.ndarray, table: Table, beta: float) -> Posterior:
+        if len(far(self.base)):
+            return super().over_table(candidates, table, beta)
+        by, n = self.evaluator, len(candidates)
+        evidence, weights = np.empty(n), np.empty((n, len(table)))
+        alone = self.product.copy() if self.singles else np.empty((n, 0))
+        occlusion.posterior(
+            self.block.rows,
+            self.model.pixels,
+            by.masks,
+            by.heights,
+            by.features,
+            self.base,
+            by.bias,
+            by.odds,
+            by.orders,
+            by.precision,
+            beta,
+            candidates,
+            table.members,
+            table.size,
+            alone,
+            evidence,
+            weights,
+        )
+        return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(alone))
+
+    def log_joint(self, states: np.ndarray) -> np.ndarray:
+        if len(far(self.base)):
+            return super().log_joint(states)
+        by, logs = self.evaluator, np.empty(states.shape[:2])
+        occlusion.log_states(
+            self.block.rows,
+            self.model.pixels,
+            by.masks,
+            by.heights,
+            by.features,
+            self.base,
+            by.odds,
+            by.orders,
+            by.precision,
+            states,
+            logs,
+        )
+        return logs
+
+    def log_singles(self) -> np.ndarray:
+        if len(far(self.base)):
+            return super().log_singles()
+        return self.product * self.evaluator.precision + self.evaluator.bias + self.base[:, None]
+
+    def accumulate(self, stage: str, posterior: Tabled | Listed, used: np.ndarray, total: Sums) -> None:
+        names, inner = ("numerator", "denominator", "alone", "active"), np.empty(len(self))
+        declared = self.model.statistics(stage)
+        found = [np.zeros(declared[name].shape) for name in names]
+        by, states, T = self.evaluator, weighted(posterior, self.model.H), self.evaluator.settings.temperature
+        occlusion.weighted_sums(
+            self.block.rows,
+            self.model.pixels,
+            by.powers,
+            by.kappa,
+            by.hard,
+            *states,
+            used,
+            by.odds,
+            by.orders,
+            T,
+            *found,
+            inner,
+        )
+        for name, values in zip(names, found, strict=True):
+            total.add(name, values)
+        if stage == "all":  # as F_n = <log p^beta> - <log q>
+            gap = by.empty - T * posterior.evidence - inner
+            errors = 2 / by.precision * gap
+            coarse = used & ~(gap > SHARP * (np.abs(by.empty) + np.abs(inner)))
+            if coarse.any():  # the difference has lost its digits
+                errors[coarse] = self.squared_residuals(posterior, coarse)[coarse]
+            total.add("error", errors[used].sum())
+
+    def squared_residuals(self, posterior: Tabled | Listed, some: np.ndarray) -> np.ndarray:
+        """Return <|y - mean(s)|^2> of ``some`` points (n,) bool, 0 for others, (n,); at D operations a state."""
+        errors = np.zeros(len(self))
+        point, states, q = posterior.pairs(some)
+        for piece in self.pieces(len(q), 1):
+            gap = self.block.Y[point[piece]] - self.model.mean(self.evaluator.params, states[piece])
+            errors += np.bincount(point[piece], q[piece] * (gap * gap).sum(1), len(errors))
+        return errors
 
 
 class OCA(Model):
@@ -81,6 +197,7 @@ class OCA(Model):
     """
 
     Options = OCAOptions
+    View: ClassVar[type[OCAView]] = OCAView
     first_job = {"data": {"overlap": "nearest", "colours": "hues"}}
     prior: Ordered
     noise: Gauss
@@ -91,14 +208,14 @@ class OCA(Model):
         "pi": PI,
     }
     stages = ("all", "shown")
-    knobs = {
-        "rho": Knob(
+    schedules = {
+        "rho": OwnSchedule(
             lambda temperature: min(SHARPEST, temperature / (temperature - 1)) if temperature > 1 else SHARPEST,
             least=1.0,
             does=f"sharpness of the occlusion in the M-step; by default T / (T - 1), but {SHARPEST:g} at most; from "
             f"{HARD:g} on it is a hard one",
         ),
-        "alpha": Knob(
+        "alpha": OwnSchedule(
             lambda temperature: 0.5,
             least=0.0,
             does="masks are scaled such that the mean of their values above this is 1; by default 0.5",
@@ -114,8 +231,17 @@ class OCA(Model):
         self.latents = Latents(self.H, ordered=True)
         self.prior, self.noise = Ordered(self.H), Gauss()
 
+    def evaluator(self, params: Params, settings: Settings) -> OCAEvaluator:
+        return OCAEvaluator(self, params, settings)
+
+    def pad_pixels(self, table: np.ndarray, rest: float = 0.0) -> np.ndarray:
+        """Return a table of all pixels (H, P) as the kernels take it, (H, wide), with ``rest`` beyond the pixels."""
+        found = aligned((self.H, self.wide))
+        found[:, : self.pixels], found[:, self.pixels :] = table, rest
+        return found
+
     @classmethod
-    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+    def keys_in(cls, arrays: Params) -> dict[str, Any]:
         return {"channels": len(arrays["T"])} if "T" in arrays else {}
 
     def check(self, summary: Summary) -> None:
@@ -123,10 +249,10 @@ class OCA(Model):
             found = f"{self.channels} with {summary.dims} values"
             raise UserError(f"model.channels: expected a divisor of the number of values of a point, found {found}")
 
-    def takes(self, stage: str, knobs: Knobs) -> bool:
-        return stage == "all" or (knobs.undisturbed and "W" in self.options.learn)
+    def has_stage(self, stage: str, settings: Settings) -> bool:
+        return stage == "all" or (settings.undisturbed and "W" in self.options.learn)
 
-    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+    def initial_value(self, name: str, summary: Summary) -> tuple[float, float]:
         return (0.5, 0.3) if name == "W" else (summary.rms or 1.0, summary.rms / 2 or 0.5)
 
     def constrain(self, params: Params) -> Params:
@@ -138,7 +264,6 @@ class OCA(Model):
         return 0.2 * self.pixels * (self.channels * self.H + 2 * states)
 
     def pictures(self, params: Params) -> np.ndarray:
-        """Each cause alone, as a point; (D, H)."""
         return (params["W"][:, None] * params["T"]).reshape(self.D, -1)
 
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
@@ -151,159 +276,37 @@ class OCA(Model):
         picture = masks[..., None] * with_none(params["T"].T)[cause]
         return picture.reshape(*states.shape[:-1], self.D)
 
-    # the E-step
-
-    def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        variance, odds = float(params["sigma"]) ** 2, self.prior.odds(params)
-        pictures = pad_rows(self.pictures(params).T)
-        masks, rho = self._wide(params["W"].T), knobs.model["rho"]
-        heights, hard, most = np.abs(masks), knobs.undisturbed or rho >= HARD, max(1, knobs.most)
-        powers = heights if hard else self._wide(powers_of(np.abs(params["W"].T), rho), 1.0)
-        size, place = np.arange(most + 1)[:, None], np.arange(most)
-        kappa = (1 + np.minimum(place / np.maximum(1, size - 1), 1.0)) ** min(rho, HARD)
-        return Ready(
-            masks,
-            heights,
-            np.ascontiguousarray(params["T"].T),
-            pictures,
-            powers,
-            kappa,
-            hard,
-            knobs.temperature * gammaln(np.arange(self.H + 1) + 1.0),
-            odds - 0.5 / variance * block_norms(pictures),
-            np.atleast_1d(odds),
-            self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * variance),
-            1 / variance,
-            knobs.temperature,
-        )
-
-    def _wide(self, table: np.ndarray, rest: float = 0.0) -> np.ndarray:
-        """A table (H, pixels) as the kernels like it, (H, wide)."""
-        found = aligned((self.H, self.wide))
-        found[:, : self.pixels], found[:, self.pixels :] = table, rest
-        return found
-
-    def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """log p(s, y), with the prior of orders to the power T, so that annealing leaves that as it is."""
-        params = {"W": ready.masks[:, : self.pixels].T, "T": ready.features.T}
-        odds = with_none(np.broadcast_to(ready.odds, self.H))[states].sum(-1) - ready.orders[(states >= 0).sum(-1)]
-        return ready.empty + odds - 0.5 * ready.precision * ((Y - self.mean(params, states)) ** 2).sum(-1)
-
-    def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
-        base = ready.empty - 0.5 * ready.precision * block_norms(block.rows)
-        return Seen(block.rows, base, all_products(block.rows, ready.pictures))
-
-    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        return best(seen.product - 0.5 * block_norms(ready.pictures), count)
-
-    def over_table(
-        self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
-    ) -> Posterior:
-        if len(far(seen.base)):
-            return super().over_table(ready, Block(seen.Y, self.D, 0), candidates, table, beta, singles)
-        n = len(candidates)
-        evidence, weights = np.empty(n), np.empty((n, len(table)))
-        alone = seen.product if singles else np.empty((n, 0))
-        occlusion.posterior(
-            seen.Y,
-            self.pixels,
-            ready.masks,
-            ready.heights,
-            ready.features,
-            seen.base,
-            ready.bias,
-            ready.odds,
-            ready.orders,
-            ready.precision,
-            beta,
-            candidates,
-            table.members,
-            table.size,
-            alone,
-            evidence,
-            weights,
-        )
-        return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(alone))
-
-    def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
-        if len(far(seen.base)):
-            return super().log_states(ready, Block(seen.Y, self.D, 0), states)
-        logs = np.empty(states.shape[:2])
-        masks, heights, features, odds = ready.masks, ready.heights, ready.features, ready.odds
-        occlusion.log_states(
-            seen.Y, self.pixels, masks, heights, features, seen.base, odds, ready.orders, ready.precision, states, logs
-        )
-        return logs
-
-    def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
-        seen = self.observe(ready, block, True)
-        if len(far(seen.base)):
-            return super().log_singles(ready, block)
-        return seen.product * ready.precision + ready.bias + seen.base[:, None]
-
     # the M-step
 
-    def sums(self, stage: str) -> Mapping[str, Sum]:
+    def statistics(self, stage: str) -> Mapping[str, Statistic]:
         found = {
-            "numerator": Sum((self.H, self.channels, self.wide), lambda params, summary: summary.largest),
-            "denominator": Sum((self.H, self.wide)),
-            "alone": Sum((self.H,)),
-            "active": Sum((self.H,)),
+            "numerator": Statistic((self.H, self.channels, self.wide), lambda params, summary: summary.largest),
+            "denominator": Statistic((self.H, self.wide)),
+            "alone": Statistic((self.H,)),
+            "active": Statistic((self.H,)),
         }
-        return found if stage == "shown" else {**found, "error": Sum((), self._most_error)}
+        return found if stage == "shown" else {**found, "error": Statistic((), self._most_error)}
 
     def _most_error(self, params: Params, summary: Summary) -> float:
         brightest = float(np.abs(params["W"]).max() * np.abs(params["T"]).max())
         return self.D * (summary.largest + brightest) ** 2
 
-    def collect(
-        self, stage: str, ready: Ready, block: Block, posterior: Tabled | Listed, used: np.ndarray, total: Any
-    ) -> None:
-        names, inner = ("numerator", "denominator", "alone", "active"), np.empty(len(block))
-        found = [np.zeros(self.sums(stage)[name].shape) for name in names]
-        powers, kappa, hard, odds, orders = ready.powers, ready.kappa, ready.hard, ready.odds, ready.orders
-        states, T = weighted(posterior, self.H), ready.temperature
-        occlusion.weighted_sums(
-            block.rows, self.pixels, powers, kappa, hard, *states, used, odds, orders, T, *found, inner
-        )
-        for name, values in zip(names, found, strict=True):
-            total.add(name, values)
-        if stage == "all":  # as F_n = <log p^beta> - <log q>
-            gap = ready.empty - T * posterior.evidence - inner
-            errors = 2 / ready.precision * gap
-            coarse = used & ~(gap > SHARP * (np.abs(ready.empty) + np.abs(inner)))
-            if coarse.any():  # the difference has lost its digits
-                errors[coarse] = self._squared_residuals(ready, block, posterior, coarse)[coarse]
-            total.add("error", errors[used].sum())
-
-    def _squared_residuals(
-        self, ready: Ready, block: Block, posterior: Tabled | Listed, some: np.ndarray
-    ) -> np.ndarray:
-        """Return <|y - mean(s)|^2> of ``some`` points (n,) bool, 0 for others; at D operations a state."""
-        errors = np.zeros(len(block))
-        params = {"W": ready.masks[:, : self.pixels].T, "T": ready.features.T}
-        point, states, q = posterior.pairs(some)
-        for piece in self._pieces(len(q), 1):
-            gap = block.Y[point[piece]] - self.mean(params, states[piece])
-            errors += np.bincount(point[piece], q[piece] * (gap * gap).sum(1), len(errors))
-        return errors
-
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         learn, points, shown = self.options.learn, float(sums["points"]), Shown.of(sums, self.pixels)
         new = dict(params)
         if "W" in learn:
             new["W"] = shown.best_masks(params, UNUSED * points)
         if "pi" in learn:
-            new["pi"] = self.prior.learn(params, sums["active"], points, knobs)
-        if self.takes("shown", knobs):
+            new["pi"] = self.prior.learn(params, sums["active"], points, settings)
+        if self.has_stage("shown", settings):
             return new
         error = float(sums["error"])
         if "T" in learn:
             new["T"] = shown.best_features(new, UNUSED * points)
-        if knobs.undisturbed:  # with the masks as they were the features are the best
+        if settings.undisturbed:  # with the masks as they were the features are the best
             error += shown.error(new) - shown.error(params)
         elif {"W", "T"} <= set(learn):
-            new["W"], new["T"] = rescaled(new["W"], new["T"], knobs.model["alpha"])
+            new["W"], new["T"] = rescaled(new["W"], new["T"], settings.model["alpha"])
         return {**new, "sigma": self.noise.learn(params, error, points, summary)}
 
     def revise(
@@ -311,7 +314,7 @@ class OCA(Model):
         stage: str,
         params: Params,
         sums: Totals,
-        knobs: Knobs,
+        settings: Settings,
         summary: Summary,
         before: Params,
         earlier: Totals,

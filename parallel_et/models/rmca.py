@@ -1,17 +1,17 @@
 """R-MCA_2 and R-MCA_NN: maximal causes of counts with fields of one sum and one prior (MCA sec. 4.2 and 5)."""
 
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from parallel_et.core.contract import UNUSED, Knobs, Params, Summary, Totals
+from parallel_et.core.model import UNUSED
 from parallel_et.core.schema import LARGEST
+from parallel_et.core.terms import Params, Settings, Summary, Totals
 from parallel_et.errors import UserError
 from parallel_et.kernels.shares import HARD
 from parallel_et.models.parts.fields import W
-from parallel_et.models.parts.maximal import NONE, MaximalModel, Ready, Softness
+from parallel_et.models.parts.maximal import NONE, MaximalEvaluator, MaximalModel, Softness
 from parallel_et.models.parts.noises import CountsOptions
 from parallel_et.models.parts.priors import PI
 
@@ -32,6 +32,16 @@ class RMCAOptions(CountsOptions):
         description="what is taken to the power 1 / T: the joint, as in MCA eq. 36, or the likelihood alone; by "
         "default the joint, with a rate the likelihood",
     )
+
+
+class TemperedLikelihood(MaximalEvaluator):
+    """R-MCA whose likelihood alone is tempered: it has the prior to the power T, of which the E-step takes 1 / T."""
+
+    def __init__(self, model: "RMCA", params: Params, settings: Settings) -> None:
+        super().__init__(model, params, settings)
+        more = (settings.temperature - 1) * self.odds
+        self.odds, self.bias = self.odds + more, self.bias + more
+        self.empty = settings.temperature * self.empty
 
 
 class RMCA(MaximalModel):
@@ -59,22 +69,18 @@ class RMCA(MaximalModel):
             raise UserError(f"model.learn: expected W alone for rmca, found {', '.join(options.learn)}")
 
     @classmethod
-    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+    def keys_in(cls, arrays: Params) -> dict[str, Any]:
         return {"total": float(np.mean(arrays["W"].sum(0))) or 1.0}
 
-    def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        ready = super().prepare(params, knobs)
-        if self.tempered == "joint":
-            return ready
-        # the whole prior to the power T, which the E-step takes to 1 / T
-        more, empty = (knobs.temperature - 1) * ready.odds, knobs.temperature * ready.empty
-        return replace(ready, odds=ready.odds + more, bias=ready.bias + more, empty=empty)
+    def evaluator(self, params: Params, settings: Settings) -> MaximalEvaluator:
+        own = TemperedLikelihood if self.tempered == "likelihood" else MaximalEvaluator
+        return own(self, params, settings)
 
-    def softness(self, WT: np.ndarray, knobs: Knobs) -> Softness:
+    def softness(self, WT: np.ndarray, settings: Settings) -> Softness:
         return Softness(np.zeros((1, *WT.shape)), NONE, HARD, 1.0)  # a single cause has it all
 
     def constrain(self, params: Params) -> Params:
-        """Fields that are not negative and add up to C; one that is zero becomes flat."""
+        """Return fields that are not negative and add up to C; a field of zeros becomes flat."""
         inside = dict(super().constrain(params))
         if "W" in inside:
             sums = inside["W"].sum(0)
@@ -83,10 +89,10 @@ class RMCA(MaximalModel):
         return inside
 
     def usage(self, sums: Totals) -> np.ndarray:
-        """Of each cause; in a step of a few points none is unused, as all fields are changed."""
-        return np.full(self.H, sums["points"]) if self.online else super().usage(sums)
+        """Return the weight of each cause, (H,); an online step changes all fields, so that no cause is unused."""
+        return np.full(self.H, sums["points"]) if self.online else sums["active"]
 
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         gain = sums["numerator"][:, : self.D].T
         if self.online:  # eq. 25; the engine adds the noise before the fields are brought to their sum
             return {"W": params["W"] + self.options.rate * gain}

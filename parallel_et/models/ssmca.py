@@ -1,18 +1,17 @@
 """Spike-and-slab maximal causes: the maximum of causes that have strengths, by exact Gibbs sampling (TH ch. 3)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Param, Params, Sum, Summary, Totals
 from parallel_et.core.gibbs import Chains, Sweeps
+from parallel_et.core.model import PIECE, UNUSED, BlockView, Evaluator, Model
 from parallel_et.core.posterior import Draws, Sparse, sum_rows
 from parallel_et.core.states import best
-from parallel_et.core.terms import Rule
+from parallel_et.core.terms import Param, Params, Rule, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.kernels import slabs
-from parallel_et.models.parts.fields import W, all_products, block_norms, rows_of, with_none
+from parallel_et.models.parts.fields import W, all_products, block_norms, divided, rows_of, with_none
 from parallel_et.models.parts.noises import SIGMA, Gauss, sigma_floor
 from parallel_et.models.parts.priors import PI, Bernoulli
 from parallel_et.models.parts.starts import lower_envelopes, sure_start
@@ -44,17 +43,130 @@ PSI = Param(
 )
 
 
-@dataclass(frozen=True)
-class Ready:
-    """Of one iteration: W^T and its inverses (H, width), odds, mu and psi (H,) and the constants of the log joint."""
+class SSMCAEvaluator(Evaluator):
+    """SSMCA with its parameters bound.
 
-    WT: np.ndarray
-    inverse: np.ndarray
-    precision: float
-    odds: np.ndarray
-    mu: np.ndarray
-    psi: np.ndarray
-    empty: float
+    Attributes
+    ----------
+    WT, inverse : (H, width) the fields as rows, and 1 / W
+    precision : 1 / sigma^2
+    odds, mu, psi : (H,) log odds that a cause is active, mean and variance of its strength
+    empty : log joint of no active cause and a point of zeros
+    """
+
+    model: "SSMCA"
+
+    def __init__(self, model: "SSMCA", params: Params, settings: Settings) -> None:
+        super().__init__(model, params, settings)
+        variance = float(params["sigma"]) ** 2
+        self.WT, self.precision = rows_of(params), 1 / variance
+        self.inverse = np.divide(1.0, self.WT, out=np.full_like(self.WT, np.inf), where=self.WT > 0)
+        self.odds, self.mu, self.psi = (
+            np.array(np.broadcast_to(one, model.H)) for one in (model.prior.odds(params), params["mu"], params["psi"])
+        )
+        self.empty = model.prior.empty(params) - 0.5 * model.D * np.log(2 * np.pi * variance)
+
+
+class SSMCAView(BlockView):
+    """A block of points under SSMCA, whose posterior can only be sampled: a state alone has no closed joint."""
+
+    evaluator: SSMCAEvaluator
+    model: "SSMCA"
+
+    def log_singles(self) -> np.ndarray:
+        by, Y, logs = self.evaluator, self.block.rows, np.empty((len(self), self.model.H))
+        slabs.log_odds_of_singles(Y, by.WT, by.inverse, by.precision, by.odds, by.mu, by.psi, logs)
+        return logs + (by.empty - 0.5 * by.precision * block_norms(Y))[:, None]
+
+    def select(self, count: int) -> np.ndarray:
+        WT = self.evaluator.WT
+        return best(all_products(self.block.rows, WT) / np.sqrt(block_norms(WT)), count)
+
+    def begin(self, chains: Chains) -> Chains:
+        """Return the chains with values before the first sweep."""
+        return chains._replace(values=np.ones(chains.active.shape))
+
+    def redraw(self, chains: Chains, site: int, beta: float, uniforms: np.ndarray) -> Chains:
+        """Draw candidate ``site`` of each chain and its strength given all others, by numbers (n, chains)."""
+        assert chains.values is not None
+        order, begin = np.full((1, 1), site, np.int32), np.where(chains.active, chains.values, 0.0)
+        drawn, _ = self._run(chains.candidates, order, np.full(1, beta), begin, 0, uniforms, np.uint64(0))
+        return Chains(chains.candidates, drawn != 0, drawn)
+
+    def sample(self, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Draws:
+        """Return the posterior by Gibbs sampling over candidates (n, C) in rising order."""
+        n, C = candidates.shape
+        chance = sweeps.random.uniforms("chains", sweeps.first, (n, sweeps.chains))
+        active = (chance * C).astype(int)[..., None] == np.arange(C)
+        begin = np.where(active, self.evaluator.mu[candidates][:, None], 0.0)
+        order, betas, none = sweeps.order(C), sweeps.betas(beta), np.empty((n, 0))
+        key = sweeps.random.key("strengths")
+        draws, joint = self._run(candidates, order, betas, begin, sweeps.burn, none, key)
+        chains = Chains(candidates, draws != 0, draws)
+        weights = np.full(draws.shape[:2], 1.0 / sweeps.draws)
+        return Draws(joint, chains.states(), Sparse.of(weights), chains.listed_values())
+
+    def _run(
+        self,
+        candidates: np.ndarray,
+        order: np.ndarray,
+        betas: np.ndarray,
+        begin: np.ndarray,
+        burn: int,
+        uniforms: np.ndarray,
+        key: np.uint64,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws (n, (sweeps - burn) chains, C) of chains from ``begin`` on, and their mean log joints (n,)."""
+        by = self.evaluator
+        n, chains, C = begin.shape
+        joint, draws = np.empty(n), np.empty((n, (len(order) - burn) * chains, C))
+        slabs.sample(
+            self.block.rows,
+            by.WT,
+            by.inverse,
+            by.precision,
+            by.odds,
+            by.mu,
+            by.psi,
+            by.empty,
+            candidates,
+            order,
+            betas,
+            key,
+            self.block.first,
+            uniforms,
+            begin,
+            burn,
+            joint,
+            draws,
+        )
+        return draws, joint
+
+    def reconstruct(self, posterior: Draws) -> np.ndarray:
+        everything = np.ones(len(self), bool)
+        (point, states, q), values = posterior.pairs(everything), posterior.drawn(everything)
+        total = np.zeros((len(self), self.model.D))
+        step = max(1, PIECE // (states.shape[1] * self.model.D))
+        for first in range(0, len(q), step):
+            some = slice(first, first + step)
+            largest = self.model._largest(self.evaluator.params, states[some], values[some])
+            total += sum_rows(point[some], q[some, None] * largest, len(total))
+        return total
+
+    def accumulate(self, stage: str, posterior: Draws, used: np.ndarray, total: Sums) -> None:
+        rows, H, field = self.block.rows, self.model.H, (self.model.H, self.model.width)
+        (_, states, q), values = posterior.pairs(used), posterior.drawn(used)
+        weighted = q[:, None] * values
+        for name, each in (("active", q[:, None]), ("values", weighted), ("value_squares", weighted * values)):
+            total.add(name, by_cause(states, np.broadcast_to(each, values.shape), H))
+        products, squares = np.zeros(field), np.zeros(field)
+        weights = posterior.q.dense(posterior.states.shape[1])
+        slabs.sums_of_maxima(
+            rows, self.evaluator.WT, posterior.states, posterior.values, weights, used, products, squares
+        )
+        total.add("products", products)
+        total.add("squares", squares)
+        total.add("data", block_norms(rows)[used].sum())
 
 
 class SSMCA(Model):
@@ -64,6 +176,7 @@ class SSMCA(Model):
     scale of the strengths, and fields have the mean 1; where it is held, fields have that of the data.
     """
 
+    View: ClassVar[type[BlockView]] = SSMCAView
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI, "mu": MU, "psi": PSI}
     evidence = False
     valued = True
@@ -80,23 +193,22 @@ class SSMCA(Model):
         self.prior, self.noise = Bernoulli(self.H), Gauss()
         self.free = "mu" in options.learn
 
-    @classmethod
-    def can(cls, what: str) -> bool:
-        return what != "log_joint" and super().can(what)  # the mean is not all that points depend on
+    def evaluator(self, params: Params, settings: Settings) -> SSMCAEvaluator:
+        return SSMCAEvaluator(self, params, settings)
 
-    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+    def initial_value(self, name: str, summary: Summary) -> tuple[float, float]:
         mean = 1.0 if self.free else 2 * max(summary.mean, summary.rms / 3) / abs(self.options.mu or 1.0) or 1.0
         return mean, mean / 3
 
-    def from_rows(self, name: str, rows: np.ndarray) -> np.ndarray:
-        positive = np.maximum(rows, 0.0)
+    def fields_from_points(self, points: np.ndarray) -> np.ndarray:
+        positive = np.maximum(points, 0.0)
         mean = positive.mean(0)
         return positive / np.where(mean > 0, mean, 1.0) if self.free else positive
 
-    def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
-        return self.from_rows("W", lower_envelopes(fields, points, along))
+    def fields_from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
+        return self.fields_from_points(lower_envelopes(fields, points, along))
 
-    def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
+    def values_with_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         # as if causes added up; a slab as wide as the data would take many iterations to become narrow
         strength = summary.mean / (self.H * probability)
         slab = {"mu": strength, "psi": (strength / 2) ** 2} if self.free and strength > 0 else {}
@@ -109,14 +221,14 @@ class SSMCA(Model):
         return inside
 
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
-        """Mean of a point whose active causes have their mean strengths."""
+        """Return the mean of a point whose active causes have their mean strengths, (..., D)."""
         return self._largest(params, states, np.broadcast_to(params["mu"], self.H)[states])
 
     def pictures(self, params: Params) -> np.ndarray:
         return params["W"] * params["mu"]
 
     def _largest(self, params: Params, states: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The maximum (..., D) of causes (..., g) of such strengths, and of zero."""
+        """Return the maximum (..., D) of zero and of causes with strengths ``values`` (..., g)."""
         return np.maximum((with_none(params["W"].T)[states] * values[..., None]).max(-2), 0.0)
 
     def draw(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -125,100 +237,12 @@ class SSMCA(Model):
         values = mu + np.sqrt(psi) * rng.standard_normal(states.shape)
         return self.noise.draw(params, rng, self._largest(params, states, values)), states
 
-    # the E-step
-
-    def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        variance, WT = float(params["sigma"]) ** 2, rows_of(params)
-        inverse = np.divide(1.0, WT, out=np.full_like(WT, np.inf), where=WT > 0)
-        odds, mu, psi = (
-            np.array(np.broadcast_to(one, self.H)) for one in (self.prior.odds(params), params["mu"], params["psi"])
-        )
-        empty = self.prior.empty(params) - 0.5 * self.D * np.log(2 * np.pi * variance)
-        return Ready(WT, inverse, 1 / variance, odds, mu, psi, empty)
-
-    def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
-        Y, logs = block.rows, np.empty((len(block), self.H))
-        slabs.log_odds_of_singles(Y, ready.WT, ready.inverse, ready.precision, ready.odds, ready.mu, ready.psi, logs)
-        return logs + (ready.empty - 0.5 * ready.precision * block_norms(Y))[:, None]
-
-    def select(self, ready: Ready, seen: Block, count: int) -> np.ndarray:
-        return best(all_products(seen.rows, ready.WT) / np.sqrt(block_norms(ready.WT)), count)
-
-    def begin(self, chains: Chains) -> Chains:
-        return chains._replace(values=np.ones(chains.active.shape))
-
-    def redraw(self, ready: Ready, seen: Block, chains: Chains, site: int, beta: float, uniforms: np.ndarray) -> Chains:
-        assert chains.values is not None
-        order, begin = np.full((1, 1), site, np.int32), np.where(chains.active, chains.values, 0.0)
-        drawn, _ = self._run(ready, seen, chains.candidates, order, np.full(1, beta), begin, 0, uniforms, np.uint64(0))
-        return Chains(chains.candidates, drawn != 0, drawn)
-
-    def sample(self, ready: Ready, seen: Block, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Draws:
-        n, C = candidates.shape
-        chance = sweeps.random.uniforms("chains", sweeps.first, (n, sweeps.chains))
-        active = (chance * C).astype(int)[..., None] == np.arange(C)
-        begin = np.where(active, ready.mu[candidates][:, None], 0.0)
-        order, betas, none = sweeps.order(C), sweeps.betas(beta), np.empty((n, 0))
-        key = sweeps.random.key("strengths")
-        draws, joint = self._run(ready, seen, candidates, order, betas, begin, sweeps.burn, none, key)
-        chains = Chains(candidates, draws != 0, draws)
-        weights = np.full(draws.shape[:2], 1.0 / sweeps.draws)
-        return Draws(joint, chains.states(), Sparse.of(weights), chains.listed_values())
-
-    def _run(
-        self,
-        ready: Ready,
-        seen: Block,
-        candidates: np.ndarray,
-        order: np.ndarray,
-        betas: np.ndarray,
-        begin: np.ndarray,
-        burn: int,
-        uniforms: np.ndarray,
-        key: np.uint64,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Draws (n, (sweeps - burn) chains, C) that begin with some, and the mean of their log joints (n,)."""
-        n, chains, C = begin.shape
-        joint, draws = np.empty(n), np.empty((n, (len(order) - burn) * chains, C))
-        slabs.sample(
-            seen.rows,
-            ready.WT,
-            ready.inverse,
-            ready.precision,
-            ready.odds,
-            ready.mu,
-            ready.psi,
-            ready.empty,
-            candidates,
-            order,
-            betas,
-            key,
-            seen.first,
-            uniforms,
-            begin,
-            burn,
-            joint,
-            draws,
-        )
-        return draws, joint
-
-    def reconstruct(self, ready: Ready, params: Params, posterior: Draws) -> np.ndarray:
-        everything = np.ones(len(posterior.evidence), bool)
-        (point, states, q), values = posterior.pairs(everything), posterior.drawn(everything)
-        total = np.zeros((len(everything), self.D))
-        for some in self._pieces(len(q), states.shape[1]):
-            largest = self._largest(params, states[some], values[some])
-            total += sum_rows(point[some], q[some, None] * largest, len(total))
-        return total
-
     def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
-        """The mean of y, (n, D), of causes of such strengths (n, H)."""
+        """Return the mean of y, (n, D), of causes with the strengths ``active`` (n, H)."""
         every = np.broadcast_to(np.arange(self.H), active.shape)
         return self._largest(params, every, active)
 
-    # the M-step
-
-    def sums(self, stage: str) -> Mapping[str, Sum]:
+    def statistics(self, stage: str) -> Mapping[str, Statistic]:
         def most(params: Params, summary: Summary) -> float:
             """No strength is larger: beyond, it explains every value too large, and the slab falls by 50 nats."""
             needed = summary.largest / params["W"].min()
@@ -226,25 +250,13 @@ class SSMCA(Model):
 
         field = (self.H, self.width)
         return {
-            "active": Sum((self.H,)),
-            "values": Sum((self.H,), most),
-            "value_squares": Sum((self.H,), lambda params, summary: most(params, summary) ** 2),
-            "products": Sum(field, lambda params, summary: most(params, summary) * summary.largest),
-            "squares": Sum(field, lambda params, summary: most(params, summary) ** 2),
-            "data": Sum((), lambda params, summary: self.D * summary.largest**2),
+            "active": Statistic((self.H,)),
+            "values": Statistic((self.H,), most),
+            "value_squares": Statistic((self.H,), lambda params, summary: most(params, summary) ** 2),
+            "products": Statistic(field, lambda params, summary: most(params, summary) * summary.largest),
+            "squares": Statistic(field, lambda params, summary: most(params, summary) ** 2),
+            "data": Statistic((), lambda params, summary: self.D * summary.largest**2),
         }
-
-    def collect(self, stage: str, ready: Ready, block: Block, posterior: Draws, used: np.ndarray, total: Any) -> None:
-        (_, states, q), values = posterior.pairs(used), posterior.drawn(used)
-        weighted = q[:, None] * values
-        for name, each in (("active", q[:, None]), ("values", weighted), ("value_squares", weighted * values)):
-            total.add(name, by_cause(states, np.broadcast_to(each, values.shape), self.H))
-        products, squares = np.zeros((self.H, self.width)), np.zeros((self.H, self.width))
-        weights = posterior.q.dense(posterior.states.shape[1])
-        slabs.sums_of_maxima(block.rows, ready.WT, posterior.states, posterior.values, weights, used, products, squares)
-        total.add("products", products)
-        total.add("squares", squares)
-        total.add("data", block_norms(block.rows)[used].sum())
 
     def carried(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
         if not self.free or "W" not in self.options.learn or np.array_equal(old["W"], new["W"]):
@@ -258,13 +270,13 @@ class SSMCA(Model):
         WT = params["W"].T
         if "W" in self.options.learn:
             products, squares = sums["products"][:, : self.D], sums["squares"][:, : self.D]
-            known = squares > UNUSED * sums["value_squares"].sum()
-            WT = above_floor(np.where(known, products / np.where(known, squares, 1.0), WT).T).T
+            least = UNUSED * sums["value_squares"].sum()
+            WT = above_floor(divided(products, squares, least, WT).T).T
         return WT, WT.mean(1) if self.free and "W" in self.options.learn else np.ones(self.H)
 
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         points, active = float(sums["points"]), sums["active"]
-        WT, by = (params["W"].T, np.ones(self.H)) if knobs.held else self._fields(params, sums)
+        WT, by = (params["W"].T, np.ones(self.H)) if settings.held else self._fields(params, sums)
         error = float(sums["data"] + (WT**2 * sums["squares"][:, : self.D]).sum())
         error -= 2 * float((WT * sums["products"][:, : self.D]).sum())
         first, second = by * sums["values"], by**2 * sums["value_squares"]
@@ -272,7 +284,7 @@ class SSMCA(Model):
         return {
             "W": np.asfortranarray((WT / by[:, None]).T),
             "sigma": self.noise.learn(params, error, points, summary),
-            "pi": self.prior.learn(params, active, points, knobs),
+            "pi": self.prior.learn(params, active, points, settings),
             "mu": mu,
             "psi": psi,
         }
@@ -299,8 +311,7 @@ class SSMCA(Model):
         """The mean of what is summed up by cause (H,) over the active ones, of all or of each."""
         if params[name].ndim == 0:
             sums, active = sums.sum(), active.sum()
-        used = active > UNUSED
-        return np.where(used, sums / np.where(used, active, 1.0), params[name])
+        return divided(sums, active, UNUSED, params[name])
 
 
 def by_cause(states: np.ndarray, values: np.ndarray, H: int) -> np.ndarray:

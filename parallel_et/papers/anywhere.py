@@ -10,22 +10,23 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from parallel_et.control.listening import STOPPED
-from parallel_et.core.expectation import at_rest
+from parallel_et.core.scheme import vacant_point_states
 from parallel_et.core.states import on_grid
 from parallel_et.data.base import GROUP, Source
 from parallel_et.data.objects import Objects, Scenes
+from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import Inference
+from parallel_et.inference.recovery import causes_for, causes_of, recovery
 from parallel_et.io.whole import write_whole
 from parallel_et.papers.variants import without_picture
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.report.picture import png
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.inference import Inference
 from parallel_et.runs.reading import StoredRun, read_together
-from parallel_et.runs.recovery import causes_for, causes_of, recovery
-from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
+from parallel_et.trials.runner import TrialsOptions
 
 HALF, NEAR = 0.5, 1
 """Share of an object that is to be seen, and pixels by which its place may be off."""
@@ -92,13 +93,13 @@ def places_of(run: StoredRun, source: Source) -> Places:
     outcome = recovery(model, run.scheme, run.params, objects)
     scenes = [source.scenes(index) for index in range(-(-N // GROUP))]
     true = Scenes(*(np.concatenate(parts)[:N] for parts in zip(*scenes, strict=True)))
-    step, inference = at_rest(model, run.scheme, run.params), Inference(model, run.scheme, run.params, ("map",))
+    step, inference = context_at_rest(model, run.scheme, run.params), Inference(model, run.scheme, run.params, ("map",))
     picked, best, seconds = [], [], 0.0
     for first in range(0, N, BLOCK):
         Y = source.read(first, min(first + BLOCK, N))
         block, begun = inference.rows_as_block(Y, first), process_time()
-        seen, kept = model.observe(step.ready, block, False), run.scheme.vacant(len(block))
-        candidates = run.scheme.selection.select(step, block, seen, kept, run.scheme.candidates)
+        view, states = step.evaluator.observe(block), vacant_point_states(run.scheme, len(block))
+        candidates = run.scheme.selection.select(step, view, states, run.scheme.candidates)
         seconds += process_time() - begun
         picked.append(on_grid(candidates, model.H, model.grid))
         best.append(inference.block(Y, first)["map_places"])

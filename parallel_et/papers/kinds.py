@@ -27,14 +27,14 @@ from parallel_et.papers.variants import in_words, run_variants, verdict
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.report.contents import write_report
 from parallel_et.report.picture import draw_fields
-from parallel_et.runs.comparison import Starts, compare_with_nmf
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.reading import read_together
-from parallel_et.runs.repeat import TrialsOptions, run_trials, wilson
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
-from parallel_et.runs.trials import read_trials
+from parallel_et.trials.comparison import Starts, compare_with_nmf
+from parallel_et.trials.runner import TrialsOptions, run_trials, wilson
+from parallel_et.trials.table import read_trials
 
 
 def in_variants(

@@ -3,10 +3,10 @@
 import numpy as np
 
 from parallel_et.errors import UserError
+from parallel_et.job.job import read_job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import read_job
 from parallel_et.runs.setup import open_source, set_up
-from parallel_et.runs.trials import Trial
+from parallel_et.trials.table import Trial
 
 SAME = 1e-10
 """Difference of centres that rounding explains, relative to the largest value in them."""

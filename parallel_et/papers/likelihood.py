@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.core.contract import Model, Params, Scheme
+from parallel_et.core.model import Model
+from parallel_et.core.scheme import Scheme
+from parallel_et.core.terms import Params
+from parallel_et.inference.posterior import Inference
 from parallel_et.io.whole import write_whole
+from parallel_et.job.job import Job, read_job
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.report.picture import png
 from parallel_et.report.plots import likelihoods
-from parallel_et.runs.inference import Inference
-from parallel_et.runs.job import Job, read_job
 from parallel_et.runs.setup import model_of
 from parallel_et.runs.training import History, begin
 
@@ -52,7 +54,7 @@ def run_learners(
             job = ranks.from_root(partial(job_for, path, seed, seeds[0]))
             training = begin(job, ranks)
             training.run()
-            source, held = training.source, training.at.params["pi"]
+            source, held = training.source, training.state.params["pi"]
             Y = source.read(0, source.points)
             evidence = partial(likelihood, *model_of(judge, source.dims), Y)
             generating = evidence(training.truth)

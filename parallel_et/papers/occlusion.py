@@ -11,13 +11,13 @@ import numpy as np
 from parallel_et.control.listening import STOPPED
 from parallel_et.core.states import in_order
 from parallel_et.data.model import Drawn
+from parallel_et.inference.posterior import Inference
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.inference import Inference
 from parallel_et.runs.reading import StoredRun, read_together
-from parallel_et.runs.repeat import TrialsOptions, best_of, run_trials
 from parallel_et.runs.train import TrainOptions, train_job
-from parallel_et.runs.trials import Trial, read_trials
+from parallel_et.trials.runner import TrialsOptions, best_of, run_trials
+from parallel_et.trials.table import Trial, read_trials
 
 SCENES = 1000
 """Points that a trained model explains."""

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
+from parallel_et.job.job import read_job
 from parallel_et.papers.variants import run_each
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import read_job
-from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_source
-from parallel_et.runs.trials import Trial
+from parallel_et.trials.runner import TrialsOptions
+from parallel_et.trials.table import Trial
 
 CLOSE = 0.95
 """Cosine between a planted field and a learned one from which on it is found."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.runs.inference import Inference
+from parallel_et.inference.posterior import Inference
 from parallel_et.runs.reading import StoredRun
 from parallel_et.runs.setup import open_source
 

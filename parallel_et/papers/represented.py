@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from parallel_et.data.base import Generated
-from parallel_et.runs.job import read_job
-from parallel_et.runs.recovery import recovery
-from parallel_et.runs.repeat import TrialsOptions
+from parallel_et.inference.recovery import recovery
+from parallel_et.job.job import read_job
 from parallel_et.runs.setup import model_of, open_source
-from parallel_et.runs.trials import Trial, read_trials
+from parallel_et.trials.runner import TrialsOptions
+from parallel_et.trials.table import Trial, read_trials
 
 
 class Represented(NamedTuple):

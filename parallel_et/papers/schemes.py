@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parallel_et.control.listening import STOPPED
+from parallel_et.inference.posterior import Inference, exact_for
 from parallel_et.io.whole import write_whole
 from parallel_et.papers.variants import run_each, without_picture
 from parallel_et.parallel.ranks import Ranks
@@ -14,12 +15,11 @@ from parallel_et.report.picture import png
 from parallel_et.report.plots import compared
 from parallel_et.report.quality import at
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.inference import Inference, exact_for
 from parallel_et.runs.reading import read_together
-from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_together
 from parallel_et.runs.train import TrainOptions, train_job
-from parallel_et.runs.trials import Trial
+from parallel_et.trials.runner import TrialsOptions
+from parallel_et.trials.table import Trial
 
 
 class Trials(NamedTuple):

@@ -8,16 +8,16 @@ from typing import Any, cast
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from parallel_et.core.contract import Params
-from parallel_et.core.plan import Position
+from parallel_et.core.capabilities import filled
+from parallel_et.core.terms import Params
 from parallel_et.data.base import Generated
+from parallel_et.inference.posterior import Inference, exact_for
+from parallel_et.job.job import read_job
 from parallel_et.papers.table import Row, beside
 from parallel_et.papers.variants import run_each
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.inference import Inference, exact_for
-from parallel_et.runs.job import read_job
-from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.training import Training, begin
+from parallel_et.trials.runner import TrialsOptions
 
 NEAR = 0.02
 """Share of the points by which a trial may fall short of the true clusters, and counts as right."""
@@ -72,16 +72,16 @@ def shares_of(root: Ranks, job: str, settings: list[str], optimum: bool) -> tupl
     training = begin(read_job(job, settings), root)
     true = true_params(training)
     if optimum:
-        training.at = Position(0, {**training.at.params, **true})
+        training.state = training.state._replace(params={**training.state.params, **true})
     training.run()
-    return share_right(training, training.at.params), share_right(training, true)
+    return share_right(training, training.state.params), share_right(training, true)
 
 
 def true_params(training: Training) -> Params:
     """Of round clusters of equal weight."""
     model, truth = training.problem.model, training.truth
-    var = model.filled("var", float(truth["sigma"]) ** 2)
-    return {"W": np.asfortranarray(truth["W"]), "var": var, "pi": model.filled("pi", 1 / model.H)}
+    var = filled(model, "var", float(truth["sigma"]) ** 2)
+    return {"W": np.asfortranarray(truth["W"]), "var": var, "pi": filled(model, "pi", 1 / model.H)}
 
 
 def share_right(training: Training, params: Params) -> float:

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.core.contract import Params
-from parallel_et.core.plan import Position
+from parallel_et.core.capabilities import filled
+from parallel_et.core.terms import Params
+from parallel_et.job.job import read_job
 from parallel_et.papers.table import Row
 from parallel_et.papers.variants import run_each
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import read_job
-from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_source
 from parallel_et.runs.training import begin
-from parallel_et.runs.trials import Trial
+from parallel_et.trials.runner import TrialsOptions
+from parallel_et.trials.table import Trial
 
 CLOSE = 0.05
 """How far off a parameter may be that counts as recovered."""
@@ -59,10 +59,11 @@ def errors_of_slab(job: str, settings: Sequence[str], seeds: range, root: Ranks)
         told = [f"run.seed={seed}", f"model.learn={list(NAMES[2:])}", f"anneal.iterations={ENOUGH}"]
         training = begin(read_job(job, [*settings, *told]), root)
         truth, model = training.truth, training.problem.model
-        numbers = {name: model.filled(name, float(np.mean(truth[name]))) for name in NAMES}
-        training.at = Position(0, model.constrain({"W": np.asfortranarray(truth["W"]), **numbers}))
+        numbers = {name: filled(model, name, float(np.mean(truth[name]))) for name in NAMES}
+        true = model.constrain({"W": np.asfortranarray(truth["W"]), **numbers})
+        training.state = training.state._replace(params=true)
         training.run()
-        return errors(training.at.params, truth)[2:]
+        return errors(training.state.params, truth)[2:]
 
     return np.array([one(seed) for seed in seeds])
 

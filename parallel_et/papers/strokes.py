@@ -10,19 +10,19 @@ import numpy as np
 
 from parallel_et.control.listening import STOPPED
 from parallel_et.data.strokes import Strokes
+from parallel_et.inference.posterior import Inference
 from parallel_et.io.whole import write_whole
 from parallel_et.papers.table import Row
 from parallel_et.papers.variants import slug
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.report.picture import draw_fields, figure_of, png
 from parallel_et.report.plots import PALETTE, plain
-from parallel_et.runs.comparison import check_sklearn
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.inference import Inference
 from parallel_et.runs.reading import StoredRun, read_together
-from parallel_et.runs.repeat import TrialsOptions
 from parallel_et.runs.setup import open_source
 from parallel_et.runs.train import TrainOptions, train_job
+from parallel_et.trials.comparison import check_sklearn
+from parallel_et.trials.runner import TrialsOptions
 
 SOME = 2000
 """Patches that are looked at, evenly spread."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import fisher_exact
 
-from parallel_et.runs.trials import Trial
+from parallel_et.trials.table import Trial
 
 CHANCE = 0.05
 """Figures that a program as good as the paper's would fall below less often than this are called worse."""

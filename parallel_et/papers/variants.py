@@ -16,9 +16,9 @@ from parallel_et.report.picture import png
 from parallel_et.report.plots import compared
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.reading import read_together
-from parallel_et.runs.repeat import TrialsOptions, run_trials
 from parallel_et.runs.train import TrainOptions, train_job
-from parallel_et.runs.trials import Trial, read_trials
+from parallel_et.trials.runner import TrialsOptions, run_trials
+from parallel_et.trials.table import Trial, read_trials
 
 T = TypeVar("T")
 FALL = 1e-9

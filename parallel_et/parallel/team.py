@@ -14,6 +14,10 @@ class Team:
 
     def share(self, blocks: Iterable[slice], work: Callable[[slice, int], object]) -> None:
         """Call ``work(block, thread)`` for all blocks, each on whatever thread is free; its exceptions end all."""
+        if self._pool is None:
+            for block in blocks:
+                work(block, 0)
+            return
         waiting = deque(blocks)
 
         def take(thread: int) -> None:
@@ -28,11 +32,8 @@ class Team:
                     waiting.clear()
                     raise
 
-        if self._pool is None:
-            take(0)
-        else:
-            try:
-                for done in [self._pool.submit(take, thread) for thread in range(self.size)]:
-                    done.result()
-            finally:
-                waiting.clear()
+        try:
+            for done in [self._pool.submit(take, thread) for thread in range(self.size)]:
+                done.result()
+        finally:
+            waiting.clear()

@@ -39,7 +39,7 @@ def refuse_bad(options: Any, checks: Sequence[tuple[str, bool, str]]) -> None:
 
 def command_of(name: str, options: Any) -> str:
     """The command that cuts the same, the same for all that do."""
-    words = ["python", "-m", f"parallel_et.{name}", *options.inputs]
+    words = ["python", "-m", "parallel_et", name, *options.inputs]
     for option, value in vars(options).items():
         if option not in PASSING and value is not None and value is not False:
             values = [] if value is True else value if isinstance(value, (list, tuple)) else [value]

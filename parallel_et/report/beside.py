@@ -13,14 +13,14 @@ from parallel_et.data.base import Centred, Source
 from parallel_et.data.files import FileRows
 from parallel_et.data.holdout import split
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import Inference
 from parallel_et.report import page, plots, sheets
 from parallel_et.report.contents import Content, bound, facts, picture, to_choose, write_page
 from parallel_et.report.picture import WIDEST, Cell, draw_sheet
 from parallel_et.report.study import SAMPLE, STRETCH, Study, look_at
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.inference import Inference
-from parallel_et.runs.repeat import mean_and_error, with_error
 from parallel_et.runs.setup import largest_of
+from parallel_et.trials.runner import mean_and_error, with_error
 
 ALIKE = 0.95
 """Cosine from which on two fields are told to be the same."""

@@ -10,18 +10,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from parallel_et.control.progress import Reporter
-from parallel_et.core.plan import value_at
+from parallel_et.em.schedule import value_at
 from parallel_et.errors import UserError
+from parallel_et.inference.recovery import causes_of, recovery
 from parallel_et.io.files import read_attributes, split_place
 from parallel_et.io.whole import why_no_place, write_whole
+from parallel_et.job.job import HDF5
 from parallel_et.report import page, plots, sheets
 from parallel_et.report.page import Chapter, Either, Picture
 from parallel_et.report.picture import Sound, png
 from parallel_et.report.quality import Course
 from parallel_et.report.study import Sample, Study, look_at
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.job import HDF5
-from parallel_et.runs.recovery import causes_of, recovery
 from parallel_et.runs.training import installed, now
 
 Content = str | Picture | Either

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from parallel_et.control.progress import Reporter
-from parallel_et.core.contract import Model, Params, Scheme
+from parallel_et.core.model import Model
 from parallel_et.core.random import stream
+from parallel_et.core.scheme import Scheme
+from parallel_et.core.terms import Params
 from parallel_et.data.base import Generated, Source
-from parallel_et.runs.inference import Inference
+from parallel_et.inference.posterior import Inference
 from parallel_et.runs.result import Result
 
 POINTS = 40

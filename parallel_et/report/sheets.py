@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from parallel_et.core.random import stream
 from parallel_et.core.states import in_order, listed
+from parallel_et.inference.posterior import Inference
 from parallel_et.report.picture import WIDEST, Cell, Look, draw_sheet, grid
 from parallel_et.report.study import Sample, Study
-from parallel_et.runs.inference import Inference
 
 MOST_FIELDS = 400
 """On one sheet."""

@@ -10,16 +10,19 @@ from math import isqrt, prod
 import numpy as np
 
 from parallel_et.control.progress import Reporter
-from parallel_et.core.contract import Model, Params, Scheme
+from parallel_et.core.capabilities import pictures_of
+from parallel_et.core.model import Model
+from parallel_et.core.scheme import Scheme
+from parallel_et.core.terms import Params
 from parallel_et.data.base import Source
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import Inference
 from parallel_et.io.files import read_attributes, split_place
+from parallel_et.job.job import HDF5, Job
 from parallel_et.report.picture import Sound
 from parallel_et.report.quality import Course, course_of
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.inference import Inference
-from parallel_et.runs.job import HDF5, Job
 from parallel_et.runs.reading import StoredRun, read_run
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import largest_of, open_source
@@ -100,7 +103,7 @@ class Study:
     @property
     def fields(self) -> np.ndarray:
         """The generative fields, each cause alone, (D, H)."""
-        return self.model.pictures(self.params)
+        return pictures_of(self.model, self.params)
 
     @property
     def signed(self) -> bool:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from math import prod
 
 from parallel_et.control.process import readable
-from parallel_et.core.contract import Learner, Model, Scheme
-from parallel_et.core.expectation import ROOM, SHARE
+from parallel_et.core.model import Model, Trainable, shape_of
 from parallel_et.core.schema import in_bytes
+from parallel_et.core.scheme import Scheme, initial_params_of, learners_of, vacant_point_states
+from parallel_et.em.e_step import POSTERIOR_CACHE_BYTES, POSTERIOR_CACHE_SHARE
 
 INTERPRETER = 250_000_000
 """Bytes that Python, the libraries and the compiled kernels take."""
@@ -52,9 +53,9 @@ def count_statistics(model: Model) -> int:
     return count_sums(model, model.stages[:1])
 
 
-def count_sums(learner: Learner, stages: Iterable[str]) -> int:
+def count_sums(learner: Trainable, stages: Iterable[str]) -> int:
     """Numbers that are summed in some stages."""
-    return sum(prod(one.shape) for stage in stages for one in learner.sums(stage).values())
+    return sum(prod(one.shape) for stage in stages for one in learner.statistics(stage).values())
 
 
 def demand(
@@ -81,14 +82,14 @@ def demand(
     """
     blocks = -(-points // block)
     most = min(points, block * -(-blocks // ranks))
-    states, H, chooser = scheme.count, model.latents.atoms, scheme.selection
-    fields = max(model.H * model.width, sum(prod(model.shape(name)) for name in model.params))
-    fields += sum(value.size for value in chooser.initial(points, model.D).values())
-    scratch = block * (states + (4 if chooser.stages else 2) * H + model.width)  # one that learns has predictions
-    sums = 2 * (count_statistics(model) + count_sums(chooser, chooser.stages))  # two words each
+    states, H, learners = scheme.count, model.latents.atoms, learners_of(scheme).values()
+    fields = max(model.H * model.width, sum(prod(shape_of(model, name)) for name in model.params))
+    fields += sum(value.size for value in initial_params_of(scheme, points, model.D).values())
+    scratch = block * (states + (4 if learners else 2) * H + model.width)  # one that learns has predictions
+    sums = 2 * (count_statistics(model) + sum(count_sums(one, one.stages) for one in learners))  # two words each
     prepared = 2 * fields + H * H
-    together = ROOT_ARRAYS * fields if model.dealt else 0  # all ranks do the M-step
-    kept = sum(values.nbytes for values in scheme.vacant(1).values())
+    together = ROOT_ARRAYS * fields if model.distributed else 0  # all ranks do the M-step
+    kept = sum(values.nbytes for values in vacant_point_states(scheme, 1).values())
     aside = min(held, block * -(-held // (block * ranks)))
     data = (most + aside) * row
     data = data if memory is None else min(data, in_bytes(memory))
@@ -98,6 +99,6 @@ def demand(
         states=most * states,
         data=data,
         work=8 * (threads * (scratch + sums) + prepared + together) + (POINT + (2 + renewed) * kept) * most + holds,
-        posteriors=data // SHARE + ROOM,
+        posteriors=data // POSTERIOR_CACHE_SHARE + POSTERIOR_CACHE_BYTES,
         root=8 * ((ROOT_ARRAYS + snapshots) * fields - together + (3 if averaged else 1) * sums),
     )

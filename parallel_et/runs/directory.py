@@ -15,8 +15,8 @@ from parallel_et.control.process import age, tell
 from parallel_et.errors import UserError
 from parallel_et.io.lock import Lock
 from parallel_et.io.whole import why_no_place, write_whole
+from parallel_et.job.job import differing_keys
 from parallel_et.runs.checkpoints import Checkpoints, first_sound, pass_over, read
-from parallel_et.runs.job import differing_keys
 from parallel_et.runs.result import Result, load
 
 CODE = {"model": "model.py", "inference": "scheme.py"}

@@ -1,24 +1,77 @@
-"""A run that cannot be lost: where to go on, checkpoints, and stopping well."""
+"""A run that cannot be lost: its claim on a directory, where to go on, checkpoints, and stopping well."""
 
 import time
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 from parallel_et.control.listening import stops
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.core.schema import duration
+from parallel_et.em.state import Info
 from parallel_et.errors import UserError
+from parallel_et.job.job import HARMLESS, Job, differing_keys
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.checkpoints import pass_over
-from parallel_et.runs.claim import Claim
-from parallel_et.runs.kept import load_kept, save_kept
+from parallel_et.runs.checkpoints import load_kept, pass_over, save_kept
+from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.metrics import Metrics
 from parallel_et.runs.result import CHECKPOINT, Result
+from parallel_et.runs.training import Training
 
-if TYPE_CHECKING:
-    from parallel_et.runs.training import Training
+
+@dataclass(frozen=True)
+class Claim:
+    """A job and its run directory.
+
+    Attributes
+    ----------
+    say : how the root tells of it
+    allowed : keys in which the run that is there may differ
+    fresh : start over, whatever is there
+    """
+
+    directory: RunDirectory
+    job: Job
+    say: Callable[[str], None]
+    allowed: Sequence[str] = ()
+    fresh: bool = False
+
+    def check(self) -> None:
+        """Refuse a place that is none for this run: not a directory, or the run of another job."""
+        self.directory.check_place()
+        if self.fresh or (stored := self.directory.stored_job()) is None:
+            return
+        if differing := differing_keys(stored, self.job.resolved(), self.allowed):
+            may = [key for key in HARMLESS if any(line.startswith(key) for line in differing)]
+            harmless = all(line.startswith(HARMLESS) for line in differing)
+            go_on = f", or go on all the same with {' '.join(f'--allow {key}' for key in may)}" if harmless else ""
+            raise UserError(
+                f"{self.directory.path}: holds a run of another job; use another --output, or --fresh to start over"
+                + "\n".join([go_on, *(f"  {line}" for line in differing)])
+            )
+
+    def take(self) -> None:
+        """Hold the directory; what is there goes aside if the job is to start over."""
+        self.directory.hold(self.say)
+        self.check()  # again: another job may have been here meanwhile
+        if self.fresh and (aside := self.directory.set_aside()) is not None:
+            self.directory.hold(self.say)
+            self.say(f"what was there is kept in {aside}")
+
+    def find(self) -> tuple[Path, Result] | None:
+        """What to go on from, and where it lies."""
+        found = self.directory.newest(self._foreign, self.say)
+        if found is None and self.directory.stored_job() is not None:
+            self.say(f"{self.directory.path}: holds this run, but not yet a checkpoint; it starts from the beginning")
+        return found
+
+    def _foreign(self, found: Result) -> str | None:
+        keys = differing_keys(tomllib.loads(found.about["job"]), self.job.resolved(), HARMLESS)
+        return f"expected a run of this job, found one of another ({keys[0]})" if keys else None
+
 
 FIRST = 60.0
 """Seconds after which a run that has none yet writes a checkpoint at the latest, if it does so by the clock."""
@@ -43,15 +96,15 @@ class Keeper:
         self._earlier: Result | None = None
 
     @contextmanager
-    def keeping(self, training: "Training") -> Iterator[None]:
+    def keeping(self, training: Training) -> Iterator[None]:
         """Hold the directory, and put the training where the run that is there stands."""
         self.training = training
         try:
             self.ranks.from_root(self.claim.take)
             self._resume()
             self.last = self.written = time.monotonic()
-            there = self.ranks.from_root(lambda: self.directory.checkpoints.of(training.at.iteration).exists())
-            self.written_at = training.at.iteration if there else 0
+            there = self.ranks.from_root(lambda: self.directory.checkpoints.of(training.state.iteration).exists())
+            self.written_at = training.state.iteration if there else 0
             yield
         finally:
             if self.ranks.is_root:
@@ -66,19 +119,20 @@ class Keeper:
                     f"{self.directory.path}: expected the data of the run that is there (fingerprint {fingerprint}), "
                     f"found other data ({here}); use another --output, or --fresh to start over"
                 )
-            problem, path = self.training.problem, self.directory.checkpoints.path / name
+            kept, path = self.training.state.point_states, self.directory.checkpoints.path / name
             of_result = name == self.directory.result.name  # which does not have what is kept of the points
-            if not problem.kept or of_result or load_kept(path, problem.kept, problem.shard, self.ranks) == points:
+            shard = self.training.problem.shard
+            if not kept or of_result or load_kept(path, kept, shard, self.ranks) == points:
                 break
             why = f"{path}: expected what is kept of the points beside it, found it damaged or gone"
             self.ranks.from_root(partial(pass_over, path, why, self.say))
         else:
             return
         self.training.resume(self._earlier)
-        if problem.kept and of_result and not self.training.ended:
+        if kept and of_result and not self.training.ended:
             raise UserError(f"{self.directory.path}: expected a checkpoint to go on from, found only the result")
         if not self.finished:
-            self.say(f"{self.directory.path}: goes on from {name}, after {self.training.at.iteration} iterations")
+            self.say(f"{self.directory.path}: goes on from {name}, after {self.training.state.iteration} iterations")
 
     def _find(self) -> tuple[str, str, str] | None:
         """On the root: the name, the data's fingerprint and the digest of the points of what to go on from."""
@@ -96,19 +150,23 @@ class Keeper:
     def begin(self) -> None:
         """Make the files agree with where the training stands; it goes on from there."""
         self._save()  # a result without a checkpoint is about to be put aside
-        self.ranks.from_root(lambda: self.directory.begin(self.job.toml(), self.training.at.iteration, self.job.code()))
+        self.ranks.from_root(
+            lambda: self.directory.begin(self.job.toml(), self.training.state.iteration, self.job.code())
+        )
         self._note_metrics()
 
-    def run(self, watch: Any = None, stopping: Stopping | None = None) -> bool:
-        """Train to the end, or until it is time to stop; returns whether the result is there."""
+    def iterations(self, stopping: Stopping | None = None) -> Iterator[Info]:
+        """Train to the end or until it is time to stop; yield the metadata of each iteration before its checkpoint."""
         self._stopping = stopping
         with stops("after this iteration, with a checkpoint"):
-            self.training.run(watch, self._after)
+            for info in self.training.iterations():
+                yield info
+                if self._after():
+                    break
             self._save()
         if self.training.ended:
             self.training.judge()
             self.ranks.from_root(lambda: self.directory.finish(self.training.result()))
-        return self.training.ended
 
     def _after(self) -> bool:
         """Called after every iteration: checkpoint, and whether to stop, as all ranks together wish."""
@@ -139,13 +197,13 @@ class Keeper:
 
     def _due(self, now: float) -> bool:
         if isinstance(self.every, int):
-            return self.training.at.iteration % self.every == 0
+            return self.training.state.iteration % self.every == 0
         usual = self.seconds if self.written_at else min(FIRST, self.seconds)
         return now - self.written >= max(usual, self.cost / COST)
 
     def _save(self) -> None:
         """Write a checkpoint, if there is none of this iteration yet; where that fails the run goes on."""
-        begun, done = time.monotonic(), self.training.at.iteration
+        begun, done = time.monotonic(), self.training.state.iteration
         if done == self.written_at:
             return
         try:
@@ -159,15 +217,15 @@ class Keeper:
         self.training.about["seconds checkpoints"] += self.cost
 
     def _write(self, done: int) -> None:
-        problem, checkpoints = self.training.problem, self.directory.checkpoints
+        kept, checkpoints = self.training.state.point_states, self.directory.checkpoints
 
         def begin() -> None:
             self.directory.check_held()
             checkpoints.make()
 
         self.ranks.from_root(begin)
-        if problem.kept:
-            path = checkpoints.of(done)
-            self.training.about["points digest"] = save_kept(path, problem.kept, problem.shard, self.ranks)
+        if kept:
+            shard = self.training.problem.shard
+            self.training.about["points digest"] = save_kept(checkpoints.of(done), kept, shard, self.ranks)
         keep = self.job.run.checkpoint.keep
         self.ranks.from_root(lambda: checkpoints.save(done, self.training.result(CHECKPOINT), keep))

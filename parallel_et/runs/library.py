@@ -2,20 +2,23 @@
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from parallel_et.control.progress import Reporter
+from parallel_et.core.terms import Params
 from parallel_et.data.base import ArrayRows
+from parallel_et.em.state import Info
 from parallel_et.errors import UserError
+from parallel_et.job.job import read_job
 from parallel_et.parallel.blas import one_blas_thread
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.job import read_job
-from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.keeper import Claim, Keeper
 from parallel_et.runs.trained import Trained, load, trained
-from parallel_et.runs.training import Teller, begin
+from parallel_et.runs.training import IterationLog, begin
 
 __all__ = ["Trained", "fit", "load"]
 
@@ -60,18 +63,23 @@ def fit(
             array = None if data is None else ArrayRows(data)
         training = begin(checked, ranks, array)
         report = Reporter(ranks.is_root, not progress)
-        told = in_turn(Teller(report), watch) if progress else watch
+        log = IterationLog(report) if progress else None
+
+        def follow(iterations: Iterable[Info]) -> None:
+            report.begin(checked.anneal.iterations, training.state.iteration, training.source.points)
+            for info in iterations:
+                if ranks.is_root:
+                    show(training.state.params, info, log, watch)
+
         if claim is None:
-            report.begin(checked.anneal.iterations, 0, training.source.points)
-            training.run(told)
+            follow(training.iterations())
             training.judge()
         else:
             keeper = Keeper(claim, ranks)
             with keeper.keeping(training):
                 if not keeper.finished:
-                    report.begin(checked.anneal.iterations, training.at.iteration, training.source.points)
                     keeper.begin()
-                    keeper.run(told)
+                    follow(keeper.iterations())
         if ranks.is_root and training.about.get("limits"):
             warn(f"warning: {training.about['limits']}")
         return trained(training.result(), checked.files)
@@ -89,15 +97,20 @@ def check_arguments(job: Any, output: Any, watch: Any) -> None:
             raise UserError(f"{name}: expected {expected}, found {found!r:.60}")
 
 
-def in_turn(first: Callable[..., None], second: Callable[..., None] | None) -> Callable[..., None]:
-    """A function that calls one function and then, if there is one, another, with the same arguments."""
+def show(params: Params, info: Info, log: IterationLog | None, watch: Any) -> None:
+    """Report an iteration to the log and to ``watch``, with read-only arrays."""
+    if log is not None:
+        log.add(params, info)
+    if watch is not None:
+        shown = {name: read_only(value) for name, value in params.items()}
+        watch(shown, info.settings, info._replace(unused=read_only(info.unused)))
 
-    def call(*args: Any) -> None:
-        first(*args)
-        if second is not None:
-            second(*args)
 
-    return call
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a view of an array that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def warn(line: str) -> None:

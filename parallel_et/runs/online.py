@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from parallel_et.core.batches import Arriving
-from parallel_et.core.em import iterate
-from parallel_et.core.plan import Position
+from parallel_et.core.scheme import vacant_point_states
 from parallel_et.data.base import ArrayRows, Centred, Source
+from parallel_et.em.loop import em_step
+from parallel_et.em.minibatches import Arriving
 from parallel_et.errors import UserError
+from parallel_et.job.job import check_job
 from parallel_et.parallel.blas import one_blas_thread
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import check_job
 from parallel_et.runs.setup import fingerprint, initial, problem_of
 from parallel_et.runs.trained import Trained, trained
 from parallel_et.runs.training import Training
@@ -44,7 +43,7 @@ def learn_batch(job: Mapping[str, Any], Y: Any, comm: Any = None, before: Traine
             here = Centred(source, mean)
             learned = replace(checked, data=checked.data.model_copy(update={"centre": False}))
         problem, digest = problem_of(learned, here, ranks)
-        if problem.kept or checked.anneal.renew:
+        if vacant_point_states(problem.scheme, 1) or checked.anneal.renew:
             what = "anneal.renew" if checked.anneal.renew else f"inference.scheme = {checked.inference.scheme}"
             raise UserError(f"batches: expected nothing that needs to see points again, found {what}")
         problem = problem if mean is None else replace(problem, mean=mean)
@@ -54,17 +53,18 @@ def learn_batch(job: Mapping[str, Any], Y: Any, comm: Any = None, before: Traine
         if before is not None:
             about = before.about
             training.resume(before if ranks.is_root else None)
-            first = about.get(FIRST, 0 if before.averages else training.at.iteration)
+            first = about.get(FIRST, 0 if before.averages else training.state.iteration)
             stands_for = about.get(STANDS_FOR, about["N"] if before.averages else source.points)
             training.about |= {"N": about["N"] + source.points, "restarts": about["restarts"]}
         first, stands_for = ranks.of_root((first, stands_for))
         training.about |= {FIRST: first, STANDS_FOR: stands_for}
-        problem.plan.batches = Arriving(source.points, problem.shard.block, stands_for)
-        at, plan = training.at, problem.plan
-        knobs = ranks.from_root(partial(plan.at, at.iteration, at.params, at.cooled))
-        step = plan.at(at.iteration - first, at.params, at.cooled).step
-        params, info = iterate(problem, ranks, at.params, knobs._replace(step=step))
-        training.at = Position(at.iteration + 1, params, *ranks.of_root(plan.after(at, params)))
+        batches = Arriving(source.points, problem.shard.block, stands_for)
+        problem = replace(problem, schedule=problem.schedule.with_batches(batches))
+        state, schedule = training.state, problem.schedule
+        settings = ranks.from_root(lambda: schedule.settings(state))
+        settings = settings._replace(step=schedule.step(state.iteration - first))
+        new, info = em_step(problem, ranks, state, settings)
+        training.state = new._replace(progress=ranks.of_root(schedule.progress(state, new.params)))
         if ranks.is_root:
-            training.history.add(training.at, knobs, info)
+            training.history.add(training.state, info)
         return trained(training.result(), checked.files)

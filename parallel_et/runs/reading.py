@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parallel_et.core.contract import Model, Params, Scheme
+from parallel_et.core.model import Model
+from parallel_et.core.scheme import Scheme
+from parallel_et.core.terms import Params
 from parallel_et.data.base import Centred, Source
+from parallel_et.job.job import Job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.checked import job_of
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.job import Job
-from parallel_et.runs.result import Result
+from parallel_et.runs.result import Result, job_of
 from parallel_et.runs.setup import model_of
 
 

@@ -10,24 +10,28 @@ from typing import NamedTuple
 import numpy as np
 
 from parallel_et.control.process import held_bytes, readable, usable_bytes
-from parallel_et.core.batches import Batches
-from parallel_et.core.contract import Model, Params, Scheme, Summary
-from parallel_et.core.first_rows import chosen_rows
+from parallel_et.core.capabilities import InitialisedFromPoints, InitialisedWithMoments, nanoseconds_of
 from parallel_et.core.limits import Limits, check_array
+from parallel_et.core.model import Model, shape_of
 from parallel_et.core.options import FileInit, MomentsInit, RowsInit, start_of
-from parallel_et.core.plan import Plan
-from parallel_et.core.problem import Holdout, Problem
 from parallel_et.core.random import stream
 from parallel_et.core.schema import in_bytes
-from parallel_et.core.skewed import skewed_fields
+from parallel_et.core.scheme import Learner, Scheme, initial_params_of
+from parallel_et.core.terms import Params, Summary
 from parallel_et.data import generators
 from parallel_et.data.base import Centred, Source
 from parallel_et.data.files import FileRows
 from parallel_et.data.holdout import split
 from parallel_et.data.stream import rows_of
+from parallel_et.em.kmeans_plus_plus import chosen_rows
+from parallel_et.em.minibatches import Batches
+from parallel_et.em.problem import Holdout, Problem
+from parallel_et.em.schedule import Schedule
+from parallel_et.em.third_moments import skewed_fields
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_array
 from parallel_et.io.sealed import check_seal
+from parallel_et.job.job import Job
 from parallel_et.kernels import fixed
 from parallel_et.kernels.rows import Rows, new_table
 from parallel_et.parallel.ranks import Ranks
@@ -35,7 +39,6 @@ from parallel_et.parallel.shard import Shard, block_size
 from parallel_et.parallel.sums import ExactSum
 from parallel_et.parallel.team import Team
 from parallel_et.runs.demand import Demand, count_statistics, demand
-from parallel_et.runs.job import Job
 
 LARGEST = 1e100
 
@@ -79,7 +82,7 @@ def size_up(job: Job, source: Source) -> tuple[Model, Scheme, int]:
     """The model, the scheme and the points a block, for which no data need to be read."""
     model, scheme = model_of(job, source.dims)
     batch = min(source.points, job.anneal.batch or source.points)
-    cost, alike = model.nanoseconds(scheme.count), scheme.alike(model)
+    cost, alike = nanoseconds_of(model, scheme.count), scheme.row_independent and model.row_independent
     size = job.run.block or block_size(batch, cost, count_statistics(model), alike)
     return model, scheme, size if job.anneal.batch is None else batch // -(-batch // size)
 
@@ -137,7 +140,7 @@ def problem_of(job: Job, whole: Source, ranks: Ranks) -> tuple[Problem, np.ndarr
     batch = job.anneal.batch or source.points
     if batch > source.points:
         raise UserError(f"anneal.batch: expected at most the {source.points} points of the data, found {batch}")
-    if batch < source.points and scheme.selection.stages:
+    if batch < source.points and isinstance(scheme.selection, Learner):
         expected = "all points in each iteration for a selection that is learned"
         raise UserError(f"anneal.batch: expected {expected}, found anneal.batch = {batch}")
     if job.anneal.renew:
@@ -159,9 +162,9 @@ def problem_of(job: Job, whole: Source, ranks: Ranks) -> tuple[Problem, np.ndarr
     if held is not None:
         held_rows, _, _, more = open_seen(job, model, held, others, ranks, aside, mean)
         holdout, digest = Holdout(others, held_rows, max(batches.count, scheme.rounds)), digest + more
-    plan = Plan(job.anneal, model, scheme.most, batches)
-    team, kept = Team(job.run.threads), scheme.vacant(len(shard))
-    problem = Problem(model, scheme, plan, shard, rows, summary, job.run.seed, team, kept, mean, holdout)
+    schedule = Schedule(job.anneal, model, scheme.most, batches)
+    team = Team(job.run.threads)
+    problem = Problem(model, scheme, schedule, shard, rows, summary, job.run.seed, team, mean, holdout)
     return problem, digest
 
 
@@ -212,18 +215,19 @@ def initial(job: Job, problem: Problem, ranks: Ranks) -> Params:
     for index, name in enumerate(model.params):
         init = getattr(job.model.init, name)
         if isinstance(init, RowsInit):
-            params[name] = model.from_rows(name, chosen_rows(problem, ranks, name, init.rows))
+            points = chosen_rows(problem, ranks, name, init.rows)
+            params[name] = model.fields_from_points(points) if isinstance(model, InitialisedFromPoints) else points
         elif name not in params:
             params[name] = start_of(model, name, problem.summary, stream(job.run.seed, "init", index))
             if isinstance(init, MomentsInit):
                 params[name], probability = skewed_fields(problem, ranks, name, params[name])
-                beside = {} if probability is None else model.beside_moments(probability, problem.summary)
+                if probability is not None and isinstance(model, InitialisedWithMoments):
+                    beside = model.values_with_moments(probability, problem.summary)
     for name, value in beside.items():
         if getattr(job.model, name, None) is None and getattr(job.model.init, name) is None:
-            params[name] = np.full(model.shape(name), value)
+            params[name] = np.full(shape_of(model, name), value)
     ordered = {name: params[name] for name in model.params}
-    scheme = problem.scheme
-    own = {**scheme.initial(), **scheme.selection.initial(problem.shard.points, model.D)}
+    own = initial_params_of(problem.scheme, problem.shard.points, model.D)
     return ranks.share({**model.constrain(ordered), **own})
 
 
@@ -235,7 +239,9 @@ def given_arrays(job: Job, model: Model) -> dict[str, np.ndarray]:
         if isinstance(init, FileInit):
             check_seal(init.file)
             given[name] = read_array(init.file, init.dataset or name)
-            limits = Limits(model.shape(name), -LARGEST, LARGEST)  # what is beyond the model's own is brought within
+            limits = Limits(
+                shape_of(model, name), -LARGEST, LARGEST
+            )  # what is beyond the model's own is brought within
             check_array(f"{init.file}: {init.dataset or name}", given[name], limits)
     return given
 

@@ -10,20 +10,19 @@ from parallel_et.control.listening import NOT_BEGUN, STOPPED
 from parallel_et.control.process import readable
 from parallel_et.control.progress import Reporter
 from parallel_et.control.stopping import Stopping, Wish
-from parallel_et.core.problem import Problem
+from parallel_et.core.capabilities import pictures_of
 from parallel_et.core.schema import in_bytes
 from parallel_et.data.base import Source
+from parallel_et.em.problem import Problem
 from parallel_et.errors import UserError
+from parallel_et.inference.diagnostics import WAY_OUT, notes
+from parallel_et.inference.recovery import causes_of, recovery
+from parallel_et.job.job import HARMLESS, Job, read_job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.doubts import WAY_OUT
-from parallel_et.runs.job import HARMLESS, Job, read_job
-from parallel_et.runs.keeper import Keeper
-from parallel_et.runs.notes import notes
-from parallel_et.runs.recovery import causes_of, recovery
+from parallel_et.runs.keeper import Claim, Keeper
 from parallel_et.runs.setup import demand_of
-from parallel_et.runs.training import Teller, Training, begin
+from parallel_et.runs.training import IterationLog, Training, begin
 
 Draw = Callable[[np.ndarray, tuple[int, ...], Path, str], None]
 
@@ -66,7 +65,7 @@ def train_job(ranks: Ranks, options: TrainOptions, draw: Draw) -> int:
     problem, source = training.problem, training.source
     if options.dry_run:
         report.say(f"{describe(problem, ranks)}\n{job.toml()}\n{expected_work(problem, job, source, ranks)}")
-        for line in (expected_start(training), *notes(problem, training.at.params, job.model.name)):
+        for line in (expected_start(training), *notes(problem, training.state.params, job.model.name)):
             report.say(line)
         report.say(streaming(problem, job, ranks) or "a rank keeps all its rows in memory")
         report.say(f"the run would go to {directory.path}")
@@ -85,14 +84,18 @@ def train_job(ranks: Ranks, options: TrainOptions, draw: Draw) -> int:
         report.say(describe(problem, ranks))
         if (note := streaming(problem, job, ranks)) is not None:
             report.say(note)
-        if training.at.iteration == 0:
-            for line in notes(problem, training.at.params, job.model.name):
+        if training.state.iteration == 0:
+            for line in notes(problem, training.state.params, job.model.name):
                 report.say(line)
-        report.begin(job.anneal.iterations, training.at.iteration, source.points)
+        report.begin(job.anneal.iterations, training.state.iteration, source.points)
         keeper.begin()
         report.log_to(directory.note)
-        if not keeper.run(Teller(report), stopping):
-            done, saved = training.at.iteration, keeper.written_at
+        log = IterationLog(report)
+        for info in keeper.iterations(stopping):
+            if ranks.is_root:
+                log.add(training.state.params, info)
+        if not training.ended:
+            done, saved = training.state.iteration, keeper.written_at
             report.say(
                 f"stopped by {keeper.stopped.words()} after {done} iterations; "
                 f"the same command{' without --fresh' if options.fresh else ''} goes on"
@@ -106,7 +109,7 @@ def train_job(ranks: Ranks, options: TrainOptions, draw: Draw) -> int:
 
 def conclude(training: Training, job: Job, directory: RunDirectory, report: Reporter, draw: Draw) -> None:
     """Tell what was learned and where it lies."""
-    learned, problem = training.at.params, training.problem
+    learned, problem = training.state.params, training.problem
     if "W" in training.truth:
         report.say(str(recovery(problem.model, problem.scheme, learned, causes_of(training.truth, problem.model.D))))
     if found := training.about["limits"]:
@@ -117,7 +120,10 @@ def conclude(training: Training, job: Job, directory: RunDirectory, report: Repo
         picture = directory.path / "fields.png"
         try:
             draw(
-                problem.model.pictures(learned), training.source.shape, picture, f"{job.name}: {problem.model.H} fields"
+                pictures_of(problem.model, learned),
+                training.source.shape,
+                picture,
+                f"{job.name}: {problem.model.H} fields",
             )
             report.say(f"picture of the fields: {picture}")
         except OSError as error:
@@ -130,7 +136,7 @@ def describe(problem: Problem, ranks: Ranks) -> str:
     blocks = -(-problem.shard.points // problem.shard.block)
     busy = min(blocks, ranks.size)
     idle = f", {ranks.size - busy} of them without points" if busy < ranks.size else ""
-    count = problem.plan.batches.count
+    count = problem.schedule.batches.count
     points = f"{problem.shard.points} points" + f" in {count} batches" * (count > 1)
     aside = "" if problem.held is None else f" and {problem.held.shard.points} held out"
     return (
@@ -155,7 +161,7 @@ def streaming(problem: Problem, job: Job, ranks: Ranks) -> str | None:
 
 def expected_start(training: Training) -> str:
     """What the data are like, and with which numbers the run begins."""
-    data, params = training.problem.summary, training.at.params
+    data, params = training.problem.summary, training.state.params
     begins = ", ".join(f"{name} {float(value):.3g}" for name, value in params.items() if value.ndim == 0)
     return (
         f"the values of the data have mean {data.mean:.3g}, root mean square {data.rms:.3g} and spread "

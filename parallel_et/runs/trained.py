@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.core.contract import Model, Scheme
+from parallel_et.core.model import Model
+from parallel_et.core.scheme import Scheme
 from parallel_et.data.base import ArrayRows, Centred, Source
 from parallel_et.data.model import Drawn
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import Inference
+from parallel_et.job.job import Job, UntrustedError
 from parallel_et.parallel.blas import one_blas_thread
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
 from parallel_et.runs import result
-from parallel_et.runs.checked import job_of
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.inference import Inference
-from parallel_et.runs.job import Job, UntrustedError
-from parallel_et.runs.result import Result
+from parallel_et.runs.result import Result, job_of
 from parallel_et.runs.setup import largest_of, model_of, size_up
 
 

@@ -2,7 +2,7 @@
 
 import platform
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from parallel_et.control.progress import Reporter
-from parallel_et.core.contract import Knobs, Params
-from parallel_et.core.em import train
-from parallel_et.core.plan import Info, Position
-from parallel_et.core.problem import Problem
+from parallel_et.core.terms import Params
 from parallel_et.data.base import Source
+from parallel_et.em.loop import em
+from parallel_et.em.problem import Problem
+from parallel_et.em.state import EMState, Info, Progress
+from parallel_et.inference.diagnostics import doubts, limits
+from parallel_et.job.job import Job
 from parallel_et.parallel.ranks import Ranks, library_version
-from parallel_et.runs.doubts import doubts
-from parallel_et.runs.job import Job
-from parallel_et.runs.limits import limits
 from parallel_et.runs.result import RESULT, Result
 from parallel_et.runs.setup import open_together, set_up
 
@@ -36,24 +35,24 @@ class History:
         self.values: dict[str, list[float]] = defaultdict(list)
         self.snapshots: dict[str, list[Any]] = defaultdict(list)
 
-    def add(self, at: Position, knobs: Knobs, info: Info) -> None:
-        """One more iteration."""
+    def add(self, state: EMState, info: Info) -> None:
+        """Add an iteration."""
         row = {
             "free_energy": info.free_energy,
-            "temperature": knobs.temperature,
+            "temperature": info.settings.temperature,
             "points_used": info.points_used,
             "unused_causes": info.unused.sum(),
-            **told(at.params),
-            **knobs.model,
-            **({} if info.renewed is None else {"renewed_fields": info.renewed}),
+            **told(state.params),
+            **info.settings.model,
+            **({} if info.restarted is None else {"renewed_fields": info.restarted}),
             **({} if info.holdout is None else {"holdout_evidence": info.holdout}),
             **{f"seconds_{phase}": spent for phase, spent in info.seconds.items()},
         }
         for name, value in row.items():
             self.values[name].append(float(value))
-        if self.every and at.iteration % self.every == 0:
-            self.snapshots["iteration"].append(at.iteration)
-            for name, value in at.params.items():
+        if self.every and state.iteration % self.every == 0:
+            self.snapshots["iteration"].append(state.iteration)
+            for name, value in state.params.items():
                 if value.ndim:
                     self.snapshots[name].append(value)
 
@@ -79,39 +78,40 @@ def told(params: Params) -> dict[str, float]:
     return lines
 
 
-class Teller:
-    """Tells of every iteration of a run, on the root."""
+class IterationLog:
+    """The lines about each iteration of a run, on the root."""
 
     def __init__(self, report: Reporter) -> None:
         self.report, self.unused = report, 0
 
-    def __call__(self, params: Params, knobs: Knobs, info: Info) -> None:
-        done, unused, report = knobs.iteration + 1, int(info.unused.sum()), self.report
+    def add(self, params: Params, info: Info) -> None:
+        """Report an iteration."""
+        done, unused, report = info.settings.iteration + 1, int(info.unused.sum()), self.report
         if unused > self.unused:
             report.say(f"iteration {done}: {unused} of {len(info.unused)} causes are unused, their fields are kept")
         self.unused = unused
-        if info.renewed:
-            fields = f"{info.renewed} of {len(info.unused)} fields, or values of theirs,"
+        if info.restarted:
+            fields = f"{info.restarted} of {len(info.unused)} fields, or values of theirs,"
             report.say(f"iteration {done}: {fields} began anew before it")
         means = "".join(f"  {name} {float(value.mean()):.4g}" for name, value in params.items() if value.ndim < 2)
         known = info.holdout is not None and not np.isnan(info.holdout)
         held = f"held out {info.holdout:.5g}  " if known else ""
         report.step(
             done,
-            f"iteration {done}/{report.steps}  T {knobs.temperature:.3g}  free energy {info.free_energy:.5g}  {held}"
-            f"used {info.points_used}{means}",
+            f"iteration {done}/{report.steps}  T {info.settings.temperature:.3g}  "
+            f"free energy {info.free_energy:.5g}  {held}used {info.points_used}{means}",
         )
 
 
 class Training:
-    """A run under way: where it stands, and what is known of every iteration so far."""
+    """A run between two iterations: its problem, its state and its history so far."""
 
     def __init__(
         self, job: Job, source: Source, ranks: Ranks, problem: Problem, params: Params, fingerprint: str
     ) -> None:
         self.source, self.ranks, self.problem = source, ranks, problem
         self.truth = source.truth()
-        self.at = Position(0, params)
+        self.state = problem.initial_state(params)
         self.history = History(job.run.snapshots)
         self.about: dict[str, Any] = {
             "job": job.toml(),
@@ -134,75 +134,64 @@ class Training:
 
     def resume(self, earlier: Result | None) -> None:
         """Go on from an earlier result, which the root has; all ranks call this together."""
-        place = (0, 0, 0, -np.inf)
+        params, averages, place = dict(self.state.params), {}, (0, Progress())
         if earlier is not None:
             self.history.restore(earlier)
             self.about |= {name: earlier.about[name] for name in ("start", "restarts", "seconds checkpoints")}
             self.about["restarts"] += 1
             self.about |= {name: earlier.about[name] for name in ("doubts", "limits") if name in earlier.about}
-            iteration, calm, cooled = (int(earlier.about.get(name, 0)) for name in ("iteration", "calm", "cooled"))
-            place = iteration, calm, cooled, float(earlier.about.get("best", -np.inf))
-            for name, values in earlier.averages.items():
-                stage, _, one = name.rpartition("/")
-                self.problem.averages.setdefault(stage, {})[one] = values
-            self.at = Position(0, {name: earlier.params[name] for name in self.at.params})
-        iteration, calm, cooled, best = self.ranks.of_root(place)
-        self.at = Position(iteration, self.ranks.share(self.at.params), calm, cooled, best)
+            iteration, quiet, cooled = (int(earlier.about.get(name, 0)) for name in ("iteration", "calm", "cooled"))
+            place = iteration, Progress(quiet, cooled, float(earlier.about.get("best", -np.inf)))
+            params = {name: earlier.params[name] for name in params}
+            averages = by_stage(earlier.averages)
+        iteration, progress = self.ranks.of_root(place)
+        shared = self.ranks.share(params)
+        self.state = EMState(iteration, shared, self.state.point_states, averages, progress)
 
-    def run(
-        self,
-        watch: Callable[[Params, Knobs, Info], None] | None = None,
-        pause: Callable[[], bool] | None = None,
-    ) -> bool:
-        """Train on; returns whether the end was reached.
-
-        Parameters
-        ----------
-        watch : called on the root after every iteration; its arrays are read-only
-        pause : called on all ranks after every iteration, says on all whether to leave it at that for now
-        """
-
-        def after(at: Position, knobs: Knobs, info: Info) -> bool:
-            self.at = at
+    def iterations(self) -> Iterator[Info]:
+        """Run EM; yield the metadata of each iteration when state and history contain it. Collective."""
+        for state, info in em(self.problem, self.ranks, self.state):
+            self.state = state
             if self.ranks.is_root:
-                self.history.add(at, knobs, info)
-                if watch is not None:
-                    shown = {name: read_only(value) for name, value in at.params.items()}
-                    watch(shown, knobs, info._replace(unused=read_only(info.unused)))
-            return pause is not None and pause()
+                self.history.add(self.state, info)
+            yield info
 
-        self.at = train(self.problem, self.ranks, self.at, after)
-        return self.ended
+    def run(self) -> None:
+        """Run EM to its end."""
+        for _ in self.iterations():
+            pass
 
     @property
     def ended(self) -> bool:
         """Whether nothing is left to do."""
-        return self.problem.plan.ended(self.at.iteration, self.at.calm)
+        return self.problem.schedule.finished(self.state)
 
     def judge(self) -> None:
         """Note what speaks against what was learned; all ranks call this together."""
-        self.about["doubts"] = doubts(self.problem, self.ranks, self.at.params)
+        self.about["doubts"] = doubts(self.problem, self.ranks, self.state.params)
         evidence = self.history.values.get("free_energy", [0.0])[-1]
-        self.about["limits"] = limits(self.problem, self.at.params, evidence)
+        self.about["limits"] = limits(self.problem, self.state.params, evidence)
 
     def result(self, kind: str = RESULT) -> Result:
         """Return what has been learned so far: the parameters on every rank, the history on the root."""
-        at, averages = self.at, self.problem.averages
-        done = {"iteration": at.iteration, "calm": at.calm, "cooled": at.cooled}
+        state = self.state
+        done = {"iteration": state.iteration, "calm": state.progress.quiet, "cooled": state.progress.cooled}
         about = {**self.about, "kind": kind, **done, "end": now()}
         if self.problem.held is not None:
-            about |= {"held out": self.problem.held.shard.points, "best": at.best}
+            about |= {"held out": self.problem.held.shard.points, "best": state.progress.best}
         snapshots = {name: np.array(values) for name, values in self.history.snapshots.items()}
         data = {} if self.problem.mean is None else {"mean": self.problem.mean}
-        means = {f"{stage}/{name}": values for stage, sums in averages.items() for name, values in sums.items()}
-        return Result(dict(at.params), self.history.arrays(), snapshots, self.truth, data, about, means)
+        means = {f"{stage}/{name}": values for stage, sums in state.averages.items() for name, values in sums.items()}
+        return Result(dict(state.params), self.history.arrays(), snapshots, self.truth, data, about, means)
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
-    """Return a view of an array that cannot be written to."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def by_stage(averages: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """Return averages of statistics by stage, from the names "stage/statistic" of files."""
+    found: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
+    for name, values in averages.items():
+        stage, _, statistic = name.rpartition("/")
+        found[stage][statistic] = values
+    return dict(found)
 
 
 def begin(job: Job, ranks: Ranks, source: Source | None = None) -> Training:

@@ -1,6 +1,6 @@
 """One file an inference scheme; a new file in here is found by its name."""
 
-from parallel_et.core.contract import Scheme
 from parallel_et.core.registry import Registry
+from parallel_et.core.scheme import Scheme
 
 SCHEMES = Registry(__name__, "SCHEME", Scheme)

@@ -5,11 +5,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from parallel_et.core.contract import Block, EStep, Kept, Model, Scheme, Selection
+from parallel_et.core.model import EnumeratingView
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.schema import MOST, Section
+from parallel_et.core.scheme import Context, Scheme, Selection, vacant_point_states
 from parallel_et.core.states import Latents, Table
-from parallel_et.schemes.parts.selection import SelectingOptions, chosen, selection_of
+from parallel_et.core.terms import Block, PointStates
+from parallel_et.schemes.parts.selection import SelectingOptions, chosen
+from parallel_et.schemes.parts.selections import selection_of
 
 MOST_GAMMA = 20
 MOST_STATES = 1 << MOST_GAMMA
@@ -62,6 +65,7 @@ class ExpectationTruncation(Scheme):
         self.count = len(self.table)
         own = type(self).infer is ExpectationTruncation.infer
         self.pairs = self.candidates * (self.candidates - 1) // 2 if own else 0
+        self.row_independent = own and type(self.selection) is Selection and not self.singles
         self.words = f"{self.count} states a point" + " and every cause alone" * self.singles
 
     def extent(self, options: ETOptions, latents: Latents) -> tuple[int, int, bool]:
@@ -69,27 +73,23 @@ class ExpectationTruncation(Scheme):
         singles = options.singletons and options.candidates < latents.atoms
         return options.candidates, options.most(latents), singles
 
-    def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
-        step.phase("select")
-        seen = step.model.observe(step.ready, block, self.singles)
-        candidates = chosen(self.selection, step, block, seen, kept, self.candidates, self.random)
-        step.phase("states")
-        return step.model.over_table(step.ready, seen, candidates, self.table, step.beta, self.singles), kept
+    def infer(self, context: Context, block: Block, point_states: PointStates) -> tuple[Posterior, PointStates]:
+        context.phase("select")
+        view = context.evaluator.observe(block, self.singles)
+        assert isinstance(view, EnumeratingView)
+        candidates = chosen(self.selection, context, view, point_states, self.candidates, self.random)
+        context.phase("states")
+        return view.over_table(candidates, self.table, context.beta), point_states
 
-    def alike(self, model: Model) -> bool:
-        own = type(self).infer is ExpectationTruncation.infer and type(self.selection) is Selection
-        return model.alike and own and not self.singles
-
-    def alone(self, step: EStep, block: Block) -> np.ndarray:
-        considered = np.zeros((len(block), step.model.latents.atoms), bool)
-        seen = step.model.observe(step.ready, block, self.singles)
-        kept = self.vacant(len(block))
-        candidates = chosen(self.selection, step, block, seen, kept, self.candidates, self.random)
+    def single_atoms(self, context: Context, block: Block) -> np.ndarray:
+        considered = np.zeros((len(block), context.evaluator.model.latents.atoms), bool)
+        view, states = context.evaluator.observe(block, self.singles), vacant_point_states(self, len(block))
+        candidates = chosen(self.selection, context, view, states, self.candidates, self.random)
         np.put_along_axis(considered, candidates, True, 1)
         return considered | self.singles
 
-    def raised(self, latents: Latents, most: int) -> "ExpectationTruncation | None":
-        """One more active cause and, as far as there are, one more candidate."""
+    def extended(self, latents: Latents, most: int) -> "ExpectationTruncation | None":
+        """Return the scheme with one more active cause and, if there are more, one more candidate."""
         candidates, gamma = min(self.candidates + 1, latents.atoms), self.most + 1
         if gamma > latents.most_of(latents.atoms) or latents.states(candidates, gamma) > most:
             return None

@@ -5,13 +5,15 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from parallel_et.core.contract import Block, EStep, Kept, Scheme
-from parallel_et.core.gibbs import Sweeps
+from parallel_et.core.gibbs import Samples, Sweeps
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.schema import MOST
+from parallel_et.core.scheme import Context, Scheme, vacant_point_states
 from parallel_et.core.states import Latents
+from parallel_et.core.terms import Block, PointStates
 from parallel_et.kernels import gibbs  # noqa: F401  linear models sample by it
-from parallel_et.schemes.parts.selection import SelectingOptions, chosen, selection_of
+from parallel_et.schemes.parts.selection import SelectingOptions, chosen
+from parallel_et.schemes.parts.selections import selection_of
 
 MOST_SAMPLES = 1 << 24
 """Samples of a point."""
@@ -65,7 +67,7 @@ class SelectAndSample(Scheme):
     """
 
     Options: ClassVar[type[SelectingOptions]] = SampleOptions
-    needs = ("sample",)
+    needs = (Samples,)
     draws = True
 
     def __init__(self, options: Any, latents: Latents) -> None:
@@ -84,17 +86,18 @@ class SelectAndSample(Scheme):
             + f" ({self.random} of them at random)" * bool(self.random)
         )
 
-    def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
-        step.phase("select")
-        seen = step.model.observe_chains(step.ready, block)
-        candidates = chosen(self.selection, step, block, seen, kept, self.sampled, self.random)
-        step.phase("states")
-        sweeps = Sweeps(self.sweeps, self.burn, self.chains, step.random, block.first, self.joint)
-        return step.model.sample(step.ready, seen, candidates, sweeps, step.beta), kept
+    def infer(self, context: Context, block: Block, point_states: PointStates) -> tuple[Posterior, PointStates]:
+        context.phase("select")
+        view = context.evaluator.observe(block)
+        assert isinstance(view, Samples)
+        candidates = chosen(self.selection, context, view, point_states, self.sampled, self.random)
+        context.phase("states")
+        sweeps = Sweeps(self.sweeps, self.burn, self.chains, context.random, block.first, self.joint)
+        return view.sample(candidates, sweeps, context.beta), point_states
 
-    def selected(self, step: EStep, block: Block, posterior: Any) -> np.ndarray:
-        seen = step.model.observe_chains(step.ready, block)
-        return chosen(self.selection, step, block, seen, self.vacant(len(block)), self.sampled, self.random)
+    def candidates_of(self, context: Context, block: Block) -> np.ndarray:
+        view, states = context.evaluator.observe(block), vacant_point_states(self, len(block))
+        return chosen(self.selection, context, view, states, self.sampled, self.random)
 
 
 SCHEME = SelectAndSample

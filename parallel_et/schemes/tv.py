@@ -1,20 +1,21 @@
 """Truncated variational EM: states are kept of each point, and replaced where better ones are found (TV Alg. 1)."""
 
 from functools import cached_property
-from threading import Lock
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from parallel_et.core.contract import Block, EStep, Kept, Knobs, Model, Params, Scheme
+from parallel_et.core.model import EnumeratingView
 from parallel_et.core.posterior import Posterior, Sparse
 from parallel_et.core.schema import MOST, Section
-from parallel_et.core.states import Latents, Table, nearest
-from parallel_et.errors import UserError
+from parallel_et.core.scheme import Context, Scheme
+from parallel_et.core.states import Latents, Table
+from parallel_et.core.terms import Block, PointStates
 from parallel_et.kernels import VACANT, search, truncated
 from parallel_et.schemes.et import MOST_STATES
-from parallel_et.schemes.parts.selection import SelectingOptions, chosen, selection_of
+from parallel_et.schemes.parts.selection import SelectingOptions, chosen
+from parallel_et.schemes.parts.selections import selection_of
 
 NEIGHBOURS = 8
 """Atoms that are near one, for proposals of the kind ``near``."""
@@ -79,35 +80,19 @@ class TVOptions(SearchOptions):
     states: int = Field(ge=1, le=MOST_STATES, description="states that are kept of a point")
 
 
-class Guide:
-    """What all blocks of an iteration need besides the model: the parameters, and which atoms are alike."""
-
-    def __init__(self, params: Params) -> None:
-        self.params, self._lock, self._near = params, Lock(), np.empty((0, 0), np.int32)
-
-    def near(self, model: Model) -> np.ndarray:
-        """Those atoms whose means, each alone, are nearest to that of an atom, for each; (atoms, G) int32."""
-        with self._lock:
-            if not len(self._near):
-                alone = np.arange(model.latents.atoms, dtype=np.int32)[:, None]
-                self._near = nearest(model.mean(self.params, alone), NEIGHBOURS)
-            return self._near
-
-
 class Search(NamedTuple):
     """The kept states of a block (n, S, g) int32, their log joints and marks (n, S), and what is at hand to search."""
 
-    step: EStep
-    block: Block
-    seen: Any
-    kept: Kept
+    context: Context
+    view: EnumeratingView
+    point_states: PointStates
     states: np.ndarray
     logs: np.ndarray
     marks: np.ndarray
 
     def key(self, kind: str) -> np.uint64:
         """Of the random numbers of a kind."""
-        return self.step.random.key(kind)
+        return self.context.random.key(kind)
 
 
 class TruncatedVariational(Scheme):
@@ -159,33 +144,30 @@ class TruncatedVariational(Scheme):
     def _states(self, candidates: int) -> int:
         return self.latents.states(candidates, self.most)
 
-    def prepare(self, params: Params, knobs: Knobs) -> Guide:
-        return Guide(params)
-
-    def keep(self, points: int) -> Kept:
+    def initial_point_states(self, points: int) -> PointStates:
         kind = np.int16 if self.latents.atoms <= np.iinfo(np.int16).max else np.int32
         return {"states": np.full((points, self.kept, max(1, self.most)), VACANT, kind)}
 
-    def infer(self, step: EStep, block: Block, kept: Kept) -> tuple[Posterior, Kept]:
-        step.phase("select")
-        seen = step.model.observe_states(step.ready, block)
-        step.phase("states")
-        states = kept["states"].astype(np.int32)
+    def infer(self, context: Context, block: Block, point_states: PointStates) -> tuple[Posterior, PointStates]:
+        context.phase("select")
+        view = context.evaluator.observe(block, singles=True)
+        assert isinstance(view, EnumeratingView)
+        context.phase("states")
+        states = point_states["states"].astype(np.int32)
         marks = np.empty(states.shape[:2], np.uint64)
         search.mark(states, marks)
-        at = Search(step, block, seen, kept, states, step.model.log_states(step.ready, seen, states), marks)
+        at = Search(context, view, point_states, states, view.log_joint(states), marks)
         if (states[:, 0, 0] == VACANT).any():
             self._enter(at, self._first(at))
         for kind, number in self.propose.items():
             self._enter(at, getattr(self, f"_{kind}")(at, number))
         evidence, weights = np.empty(len(block)), at.logs
-        truncated.weigh(weights, step.beta, evidence)
-        posterior = step.model.over_listed(step.ready, seen, evidence, states, Sparse.of(weights))
-        return posterior, {"states": states.astype(kept["states"].dtype)}
+        truncated.weigh(weights, context.beta, evidence)
+        posterior = view.over_listed(evidence, states, Sparse.of(weights))
+        return posterior, {"states": states.astype(point_states["states"].dtype)}
 
     def _enter(self, at: Search, proposed: np.ndarray) -> None:
-        values = at.step.model.log_states(at.step.ready, at.seen, proposed)
-        search.enter(at.states, at.logs, at.marks, proposed, values)
+        search.enter(at.states, at.logs, at.marks, proposed, at.view.log_joint(proposed))
 
     # the kinds of proposals: states (n, number, g)
 
@@ -201,53 +183,55 @@ class TruncatedVariational(Scheme):
 
     def _constructed(self, at: Search, table: Table, number: int) -> np.ndarray:
         K, count = len(table), max(1, int(table.members.max()) + 1)
-        candidates = chosen(self.selection, at.step, at.block, at.seen, at.kept, count)
-        out, start, stride = self._room(at, min(number, K)), np.zeros(len(at.block), np.int64), 1
+        candidates = chosen(self.selection, at.context, at.view, at.point_states, count)
+        out, start, stride = self._room(at, min(number, K)), np.zeros(len(at.view), np.int64), 1
         if number < K:
-            start = (at.step.random.uniforms("select", at.block.first, (len(start), 1))[:, 0] * K).astype(np.int64)
+            start = (at.context.random.uniforms("select", at.view.block.first, (len(start), 1))[:, 0] * K).astype(
+                np.int64
+            )
             stride = next(s for s in range(round(0.618 * K), K + 1) if np.gcd(s, K) == 1)
         search.construct(candidates, table.members, start, stride, self._owner, out)
         return out
 
     def _blind(self, at: Search, number: int) -> np.ndarray:
         out = self._room(at, number)
-        search.blind(at.key("blind"), at.block.first, *self._limits, out)
+        search.blind(at.key("blind"), at.view.block.first, *self._limits, out)
         return out
 
     def _flip(self, at: Search, number: int) -> np.ndarray:
         out = self._room(at, number)
-        search.flip(at.key("flip"), at.block.first, at.states, at.logs, *self._limits, out)
+        search.flip(at.key("flip"), at.view.block.first, at.states, at.logs, *self._limits, out)
         return out
 
     def _toggle(self, at: Search, number: int) -> np.ndarray:
         out = self._room(at, number)
-        search.toggle(at.key("toggle"), at.block.first, at.states, at.logs, *self._limits, out)
+        search.toggle(at.key("toggle"), at.view.block.first, at.states, at.logs, *self._limits, out)
         return out
 
     def _near(self, at: Search, number: int) -> np.ndarray:
-        out, neighbours = self._room(at, number), at.step.guide.near(at.step.model)
+        out, neighbours = self._room(at, number), at.context.evaluator.nearest_atoms(NEIGHBOURS)
         ordered = self.latents.ordered
-        search.near(at.key("near"), at.block.first, at.states, at.logs, self._owner, ordered, neighbours, out)
+        search.near(at.key("near"), at.view.block.first, at.states, at.logs, self._owner, ordered, neighbours, out)
         return out
 
     def _cross(self, at: Search, number: int) -> np.ndarray:
         out = self._room(at, number)
-        search.cross(at.key("cross"), at.block.first, at.states, at.logs, *self._limits, out)
+        search.cross(at.key("cross"), at.view.block.first, at.states, at.logs, *self._limits, out)
         return out
 
     def _marginals(self, at: Search, number: int) -> np.ndarray:
         out = self._prior(at, number)
-        search.marginals(at.key("marginals"), at.block.first, at.states, at.logs, at.step.beta, *self._limits, out)
+        search.marginals(
+            at.key("marginals"), at.view.block.first, at.states, at.logs, at.context.beta, *self._limits, out
+        )
         return out
 
     def _prior(self, at: Search, number: int) -> np.ndarray:
         """States drawn from the prior; those with too many causes are none."""
-        prior = getattr(at.step.model, "prior", None)
-        if prior is None:
-            found = f"{type(at.step.model).__name__}, which has none"
-            raise UserError(f"inference.propose: expected a model with a prior for marginals and prior, found {found}")
-        rng = at.step.random.generator("prior", at.block.first)
-        drawn = prior.draw(at.step.guide.params, rng, len(at.block) * number).reshape(len(at.block), number, -1)
+        rng = at.context.random.generator("prior", at.view.block.first)
+        drawn = at.view.model.prior.draw(at.context.evaluator.params, rng, len(at.view) * number).reshape(
+            len(at.view), number, -1
+        )
         out, g = self._room(at, number), min(drawn.shape[2], at.states.shape[2])
         out[:] = -1
         out[:, :, :g] = drawn[:, :, :g]
@@ -257,7 +241,7 @@ class TruncatedVariational(Scheme):
         return out
 
     def _room(self, at: Search, number: int) -> np.ndarray:
-        return np.empty((len(at.block), number, at.states.shape[2]), np.int32)
+        return np.empty((len(at.view), number, at.states.shape[2]), np.int32)
 
     @property
     def _limits(self) -> tuple[np.ndarray, int, int, bool]:

@@ -4,25 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, check_non_negative, validate_data
 
+from parallel_et.core.capabilities import decode
+from parallel_et.core.model import EnumeratingView, Model
+from parallel_et.core.options import keys_of
+from parallel_et.core.terms import Choosy
 from parallel_et.errors import UserError
+from parallel_et.models import MODELS
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.library import fit
 from parallel_et.runs.online import learn_batch
 
 KINDS = (np.float64, np.float32)
-COUNTS = ("mca3", "pmm", "rmca")
-"""Models of counts whatever their options are."""
 FEW, ACTIVE = 8, 3
 """Where nothing is said of inference: causes up to which all states are considered; of more so many are candidates, and
 so many of these active at most."""
-ONE_OF_ALL = ("gmm", "pmm")
-"""Models of which exactly one cause is active: all states are considered however many there are."""
-DRAWN = ("ssmca",)
-"""Models whose causes have strengths that are drawn."""
 
 
 class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -76,9 +76,10 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def job(self) -> dict[str, Any]:
         """The job, without data."""
         seed = int(check_random_state(self.random_state).randint(2**31))
-        few = self.n_components <= FEW or self.model in ONE_OF_ALL
+        model = self._model
+        few = self.n_components <= FEW or (model is not None and model.latents.most == 1)
         usual: dict[str, Any] = {"scheme": "exact"} if few else {"candidates": FEW, "gamma": ACTIVE}
-        if self.model in DRAWN:
+        if model is not None and not issubclass(model.View, EnumeratingView):
             usual = {"scheme": "sample", **({"candidates": FEW} if self.n_components > FEW else {})}
         return {
             "model": {"name": self.model, "causes": self.n_components, **(self.options or {})},
@@ -136,7 +137,7 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Points without noise, (n, n_features), of causes of the probabilities X, or of the strengths X."""
         check_is_fitted(self)
         result = self.result_
-        points = result.model.decode(result.params, np.asarray(X, np.float64))
+        points = decode(result.model, result.params, np.asarray(X, np.float64))
         return points + result.data["mean"] if self.centre else points
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -163,9 +164,19 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return X
 
     @property
+    def _model(self) -> Model | None:
+        """The model of points of one dimension; None if its keys are wrong, which ``fit`` reports."""
+        try:
+            kind = MODELS.find(self.model)
+            return kind(keys_of(kind)(name=self.model, causes=self.n_components, **(self.options or {})), 1)
+        except (KeyError, UserError, ValidationError):
+            return None
+
+    @property
     def _counts(self) -> bool:
         """Whether points are counts, or the like."""
-        return self.model in COUNTS or (self.options or {}).get("noise") == "poisson"
+        model = self._model
+        return model is not None and isinstance(model.noise, Choosy)
 
     @property
     def _n_features_out(self) -> int:

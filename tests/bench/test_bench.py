@@ -8,7 +8,7 @@ from launch import call, launch
 
 from parallel_et.bench.measure import Network, predict
 from parallel_et.bench.workloads import WORKLOADS
-from parallel_et.core.clock import PHASES
+from parallel_et.em.timer import PHASES
 
 TINY = ("--scale", "0.02", "--seconds", "0.01")
 
@@ -30,7 +30,7 @@ def test_a_workload_is_a_job(workload):
 
 def test_two_ranks_print_objects_with_their_efficiency():
     args = ("W1", "M2", "--json", "--model-scaling", "--threads", "2", "--temperature", "3")
-    done = launch(2, "-m", "parallel_et.bench", *args, *TINY)
+    done = launch(2, "-m", "parallel_et", "bench", *args, *TINY)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert [row["id"] for row in rows] == ["W1", "M2"]
@@ -44,7 +44,7 @@ def test_two_ranks_print_objects_with_their_efficiency():
 
 
 def test_ways_to_write_are_compared_with_gathering(tmp_path):
-    done = launch(2, "-m", "parallel_et.bench", "--io", "--megabytes", "0.3", cwd=tmp_path)
+    done = launch(2, "-m", "parallel_et", "bench", "--io", "--megabytes", "0.3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     title, heads, *lines = done.stdout.splitlines()
     assert title.startswith("0 MB on 2 ranks")
@@ -93,7 +93,7 @@ def test_the_prediction_is_what_its_parts_add_up_to():
 
 
 def test_what_ranks_compute_is_told_beside_the_prediction():
-    done = launch(3, "-m", "parallel_et.bench", "W1", "--computing", "--seconds", "0.1", "--scale", "0.5")
+    done = launch(3, "-m", "parallel_et", "bench", "W1", "--computing", "--seconds", "0.1", "--scale", "0.5")
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(
         r"W1 with 1000 points on 3 ranks, but for messages: found [\d.]+% and predicted [\d.]+% efficient\n",
@@ -107,7 +107,7 @@ def test_streaming_is_compared_with_rows_in_memory():
     title, *lines = done.stdout.splitlines()
     assert title.split()[:3] == ["id", "file", "N"]
     assert [line.split()[1] for line in lines] == ["npy", "hdf5", "hdf5"]
-    done = launch(2, "-m", "parallel_et.bench", "--stream", "--json", "--threads", "2", *TINY)
+    done = launch(2, "-m", "parallel_et", "bench", "--stream", "--json", "--threads", "2", *TINY)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert [row["file"] for row in rows] == ["npy", "hdf5", "hdf5 gzip"]

@@ -9,7 +9,7 @@ import pytest
 from launch import CLEAN, MPIRUN, PATIENCE, call, launch
 
 from parallel_et.commands.slurm import expected
-from parallel_et.runs.job import read_job
+from parallel_et.job.job import read_job
 
 JOB = """
 [model]

@@ -146,7 +146,7 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp
     if how == "SIGUSR1":
         assert code == 75, said
         assert "stopped by a signal after" in said
-    done = launch(2, "-m", "parallel_et.infer", *args, tmp_path / "torn.h5", cwd=tmp_path)
+    done = launch(2, "-m", "parallel_et", "infer", *args, tmp_path / "torn.h5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "points are there already" in done.stdout
     a, b = contents(tmp_path / "whole.h5"), contents(tmp_path / "torn.h5")

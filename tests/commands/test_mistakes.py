@@ -7,8 +7,8 @@ from launch import call
 from PIL import Image
 from scipy.io import wavfile
 
+from parallel_et.job.job import JOBS
 from parallel_et.models import MODELS
-from parallel_et.runs.job import JOBS
 
 JOB = """
 [model]
@@ -91,7 +91,7 @@ USAGE = [
 ]
 """What the command line alone tells."""
 TABLE = [
-    *((name, args, f"python -m parallel_et.{name}: {words}; --help shows an example") for name, args, words in USAGE),
+    *((name, args, f"python -m parallel_et {name}: {words}; --help shows an example") for name, args, words in USAGE),
     (
         "bench",
         "--model-scaling",

@@ -30,7 +30,7 @@ start(sys.argv[2], sys.argv[3:])
 
 
 def patches(ranks, *args, cwd, **env):
-    return launch(ranks, "-m", "parallel_et.patches", *args, cwd=cwd, **env)
+    return launch(ranks, "-m", "parallel_et", "patches", *args, cwd=cwd, **env)
 
 
 def made(place, *args, ranks=None):

@@ -18,14 +18,14 @@ from parallel_et.control.listening import signals_restored
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.io.files import read_attributes
+from parallel_et.job.job import read_job
 from parallel_et.papers import kinds
 from parallel_et.papers.occlusion import explain_scenes
 from parallel_et.papers.sources import own_data, prepare
 from parallel_et.papers.table import judge
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.datasets import OBJECTS, icons
-from parallel_et.runs.job import read_job
-from parallel_et.runs.trials import Trial, read_trials
+from parallel_et.trials.table import Trial, read_trials
 
 TABLES = sorted(JOBS.glob("*/table.toml"))
 

@@ -21,12 +21,11 @@ from scipy.io import wavfile
 from parallel_et.control.listening import signals_restored
 from parallel_et.errors import UserError
 from parallel_et.io.output import Output
+from parallel_et.job.job import read_job
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.prepare.recordings import SoundSteps, Spectrogram, resample
-from parallel_et.prepare.speech import RATE, VOICES
+from parallel_et.prepare.speech import RATE, VOICES, speak
 from parallel_et.prepare.waves import Recording, read_recording
-from parallel_et.runs.job import read_job
-from parallel_et.voices import speak
 
 LENGTHS = {"a.wav": 1600, "b.wav": 2000, "c.wav": 1800}
 
@@ -190,12 +189,12 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
     wavfile.write(tmp_path / "quiet.wav", 8000, np.zeros(500, np.int16))
     wavfile.write(tmp_path / "short.wav", 8000, np.ones(50, np.int16))
     wavfile.write(tmp_path / "slow.wav", 4000, np.ones(500, np.int16))
-    done = launch(2, "-m", "parallel_et.sounds", ".", "--scale", "5", cwd=tmp_path)
+    done = launch(2, "-m", "parallel_et", "sounds", ".", "--scale", "5", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("0.wav: expected 4000 bytes of sound, found 956")
     assert not list(tmp_path.glob("sounds*"))
-    done = launch(2, "-m", "parallel_et.sounds", ".", "--scale", "5", "--bad", "skip", cwd=tmp_path)
+    done = launch(2, "-m", "parallel_et", "sounds", ".", "--scale", "5", "--bad", "skip", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("skipped") == 4
     assert "skipped quiet.wav: expected sound, found silence\n" in done.stdout

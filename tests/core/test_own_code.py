@@ -4,6 +4,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Protocol, runtime_checkable
 
 import h5py
 import numpy as np
@@ -13,11 +14,13 @@ from mpi4py import MPI
 from problems import job_table
 
 from parallel_et import fit, load
+from parallel_et.core.model import BlockView
 from parallel_et.errors import UserError
-from parallel_et.models import MODELS, PI, Model, Param, Sum
-from parallel_et.models.linca import LinCA
+from parallel_et.job.job import check_job
+from parallel_et.models import MODELS, PI, Model, Param, Statistic
+from parallel_et.models.linca import LinCA, LinCAView
 from parallel_et.models.parts import linear
-from parallel_et.runs.job import check_job
+from parallel_et.parallel.linear_algebra import LinearAlgebra
 from parallel_et.schemes import SCHEMES
 from parallel_et.schemes.et import ETOptions, ExpectationTruncation
 
@@ -187,19 +190,19 @@ def test_a_script_registers_its_own():
 def test_what_is_derived_with_methods_of_its_own_gets_block_by_block():
     sizes = []
 
-    class Counting(LinCA):
-        def observe(self, ready, block, singles):
+    class CountingView(LinCAView):
+        def __init__(self, evaluator, block, singles=False):
             sizes.append(len(block))
-            return super().observe(ready, block, singles)
+            super().__init__(evaluator, block, singles)
+
+    class Counting(LinCA):
+        View = CountingView
 
     class Other(ExpectationTruncation):
-        def infer(self, step, block, kept):
-            return super().infer(step, block, kept)
+        def infer(self, context, block, point_states):
+            return super().infer(context, block, point_states)
 
-    class Added:
-        collect = LinCA.collect
-
-    class Mixed(Added, LinCA):
+    class Mixed(LinCA):
         pass
 
     MODELS.register("counting", Counting)
@@ -208,21 +211,22 @@ def test_what_is_derived_with_methods_of_its_own_gets_block_by_block():
     assert {16, 8} <= set(sizes)  # of 40 points
     model = LinCA(SimpleNamespace(causes=4, learn=[]), 6)
     options = ETOptions(candidates=3, gamma=2)
-    assert ExpectationTruncation(options, model.latents).alike(model)
-    assert not Mixed.alike
-    assert not Other(options, model.latents).alike(model)
+    assert ExpectationTruncation(options, model.latents).row_independent
+    assert not Mixed.row_independent
+    assert not Other(options, model.latents).row_independent
 
 
 def test_a_large_model_that_is_derived_may_prepare_otherwise_but_not_change_its_sums(monkeypatch):
     monkeypatch.setattr(linear, "LARGE", 0)
 
     class Plain(LinCA):
-        prepare = linear.LinearModel.prepare
+        def evaluator(self, params, settings):
+            return super().evaluator(params, settings._replace(algebra=LinearAlgebra()))
 
     class Greedy(LinCA):
-        def maximise(self, stage, params, sums, knobs, summary):
+        def maximise(self, stage, params, sums, settings, summary):
             sums["ss"][:] *= 1.1
-            return super().maximise(stage, params, sums, knobs, summary)
+            return super().maximise(stage, params, sums, settings, summary)
 
     MODELS.register("plain", Plain)
     MODELS.register("greedy", Greedy)
@@ -249,24 +253,36 @@ def test_fits_in_threads_of_one_process_do_not_disturb_each_other(monkeypatch):
 
 
 def test_a_pair_of_model_and_scheme_that_cannot_be_gets_one_line_that_says_which_can():
-    class Sweeping(ExpectationTruncation):
-        needs = ("sweep",)
+    @runtime_checkable
+    class Sweeps(Protocol):
+        def sweep(self): ...
 
-    class Drawing(LinCA):
+    class Sweeping(ExpectationTruncation):
+        needs = (Sweeps,)
+
+    class DrawingView(LinCAView):
         def sweep(self):
             pass
 
+    class Drawing(LinCA):
+        View = DrawingView
+
+    class Without(LinCA):
+        View = BlockView
+
     SCHEMES.register("sweeping", Sweeping)
     MODELS.register("drawing", Drawing)
-    MODELS.register("without", type("Without", (Model,), {"params": LinCA.params}))
+    MODELS.register("without", Without)
     inference = {"candidates": 2, "gamma": 1, "scheme": "sweeping"}
     with pytest.raises(
         UserError,
-        match=r"^job: inference.scheme: expected et or exact or hard or sample or tv for a model without sweep",
+        match=r"^job: inference.scheme: expected et or exact or hard or sample or tv for a model whose View is no Sw",
     ):
         check_job(job_table({"name": "linca", "causes": 4}, inference))
     check_job(job_table({"name": "drawing", "causes": 4}, inference))
-    with pytest.raises(UserError, match="expected no scheme of this version for a model without mean or log_joint"):
+    with pytest.raises(
+        UserError, match="expected no scheme of this version for a model whose View is no EnumeratingView"
+    ):
         check_job(job_table({"name": "without", "causes": 4}, {"candidates": 2, "gamma": 1}))
 
 
@@ -277,11 +293,20 @@ BROKEN = {
         lambda *a: {"W": np.ones((4, 9))},
         r"maximise: W: expected the shape \(9, 4\)",
     ),
-    "a sum too few": ("statistics", lambda *a: {"active": np.ones(4)}, "statistics: expected the sums shares, active"),
-    "no usage": ("sums", lambda *a: {"x": Sum(())}, r"sums: expected active \(H,\) or ss \(H, H\), or usage"),
+    "a sum too few": (
+        "accumulate",
+        lambda *a: {"active": np.ones(4)},
+        "accumulate: expected the statistics shares, active",
+    ),
+    "no usage": (
+        "statistics",
+        lambda *a: {"x": Statistic(())},
+        r"statistics: expected active \(H,\) or ss \(H, H\), or a method",
+    ),
     "no number": ("mean", lambda model, params, s: np.full((*s.shape[:-1], 9), np.nan), "expected finite evidence"),
     "an axis": ("params", {"W": Param("DK", "fields"), "pi": PI}, "params: W: expected the axes D or H, found K"),
-    "no statistics": ("statistics", Model.statistics, "^Broken: expected a method statistics, found none$"),
+    "no statistics": ("accumulate", Model.accumulate, "^Broken: expected a method accumulate, found none$"),
+    "an old contract": ("sums", lambda *a: {}, r"^Broken: expected a model for version 2 .* sums \(now statistics\)"),
     "no M-step": ("maximise", Model.maximise, "^Broken: expected a method maximise, found none$"),
     "what is learned": ("learns", ("W", "p"), "learns: expected some of W, pi, found p"),
 }
@@ -294,7 +319,7 @@ def test_a_model_that_breaks_the_contract_is_told_in_one_line(name):
     exec(compile((EXAMPLES / "own_model.py").read_text(), "own_model.py", "exec"), own)
     members = {method: broken}
     if name == "no usage":
-        members |= {"statistics": lambda *a: {"x": 0.0}, "maximise": lambda *a: {}}
+        members |= {"accumulate": lambda *a: {"x": 0.0}, "maximise": lambda *a: {}}
     MODELS.register("broken", type("Broken", (own["MODEL"],), members))
     job = {"model": {"name": "broken", "causes": 4}, "inference": {"scheme": "exact"}, "anneal": {"iterations": 2}}
     with pytest.raises(UserError, match=line):

@@ -5,7 +5,7 @@ import pytest
 
 from parallel_et.data.clusters import Clusters, ClustersOptions
 from parallel_et.errors import UserError
-from parallel_et.runs.job import check_job
+from parallel_et.job.job import check_job
 
 
 def test_points_lie_around_the_centres_that_are_the_truth():

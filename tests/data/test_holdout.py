@@ -6,7 +6,7 @@ import pytest
 from parallel_et.data.base import GROUP, ArrayRows
 from parallel_et.data.holdout import split
 from parallel_et.errors import UserError
-from parallel_et.runs.job import check_job
+from parallel_et.job.job import check_job
 from parallel_et.runs.setup import open_source
 
 

@@ -5,7 +5,7 @@ from problems import random_params
 from sealing import put, small_result
 
 from parallel_et.errors import UserError
-from parallel_et.runs.job import check_job
+from parallel_et.job.job import check_job
 from parallel_et.runs.setup import given_arrays, model_of, open_source
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 from parallel_et.data.base import shown
 from parallel_et.data.objects import Objects, ObjectsOptions
 from parallel_et.errors import UserError
-from parallel_et.runs.job import check_job
+from parallel_et.job.job import check_job
 
 
 def picture(path, colour, size=8):

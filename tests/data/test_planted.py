@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parallel_et.errors import UserError
-from parallel_et.runs.job import check_job
+from parallel_et.job.job import check_job
 from parallel_et.runs.setup import open_source
 
 JOB = {"model": {"name": "nmf", "causes": 8}, "inference": {"scheme": "exact"}}

@@ -13,14 +13,14 @@ import h5py
 import numpy as np
 import pytest
 from launch import ended, launch
-from problems import job_table, problem_of
+from problems import job_table, problem_of, settings_at
 from test_faults import SECONDS, begin
 
 from parallel_et import fit
-from parallel_et.core.expectation import Expectation
 from parallel_et.data.base import ArrayRows, Source
 from parallel_et.data.files import FileRows
 from parallel_et.data.stream import ALIVE, Streamed, rows_of
+from parallel_et.em.e_step import EStep
 from parallel_et.errors import UserError
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.parallel.shard import Shard
@@ -136,9 +136,9 @@ def test_blocks_are_merged_as_far_as_all_threads_together_ask_for_a_chunk(thread
     table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
     problem, params = problem_of({**table, "run": {"seed": 1, "block": 16}}, TABLE)
     rows = Streamed(ArrayRows(TABLE), problem.shard, ALIVE * 8 * 16 * ROW, threads)
-    streamed, knobs = dataclasses.replace(problem, rows=rows), problem.plan.at(0, params)
+    streamed, settings = dataclasses.replace(problem, rows=rows), settings_at(problem, 0, params)
     for one, most in ((problem, 1003), (streamed, points)):
-        parts = Expectation(one, params, knobs, again=False, alike=True).parts
+        parts = EStep(one, Ranks(), one.initial_state(params), settings).blocks
         assert max(part.stop - part.start for part in parts) == most
         assert (parts[0].start, parts[-1].stop) == (0, 1003)
 

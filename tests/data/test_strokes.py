@@ -5,7 +5,7 @@ import pytest
 
 from parallel_et.data.strokes import Strokes, StrokesOptions
 from parallel_et.errors import UserError
-from parallel_et.runs.job import check_job
+from parallel_et.job.job import check_job
 
 
 def strokes(**keys):

@@ -14,14 +14,15 @@ import numpy as np
 import tomli_w
 
 from parallel_et import fit
-from parallel_et.core.batches import Batches
-from parallel_et.core.contract import Summary
 from parallel_et.core.options import start_of
-from parallel_et.core.plan import Plan
 from parallel_et.core.random import stream
+from parallel_et.core.terms import Summary
+from parallel_et.em.minibatches import Batches
+from parallel_et.em.schedule import Schedule
+from parallel_et.em.state import EMState
 from parallel_et.errors import UserError
+from parallel_et.job.job import Job, check_job, read_job
 from parallel_et.parallel.ranks import Ranks, mistake
-from parallel_et.runs.job import Job, check_job, read_job
 from parallel_et.runs.setup import check_memory, demand_of, open_source, size_up
 
 SEVERAL = True
@@ -118,14 +119,14 @@ def judge(rng: np.random.Generator, job: Job) -> None:
     params = {name: start_of(model, name, summary, stream(job.run.seed, "init")) for name in model.params}
     assert all(np.isfinite(value).all() for value in params.values())
     batches = Batches(source.points, block, job.anneal.batch or source.points, job.run.seed)
-    plan = Plan(job.anneal, model, scheme.most, batches)
+    schedule = Schedule(job.anneal, model, scheme.most, batches)
     last = job.anneal.iterations - 1
     for t in {0, 1, last // 3, last // 2, last - 1, last}:
-        knobs = plan.at(min(max(t, 0), last), params)
-        assert isfinite(knobs.temperature + knobs.cut + sum(knobs.noise.values()))
-        assert 0 <= knobs.points <= source.points
-        assert 0 < knobs.step <= 1
-        assert not np.isnan(list(knobs.model.values())).any()
+        settings = schedule.settings(EMState(min(max(t, 0), last), params, {}, {}))
+        assert isfinite(settings.temperature + settings.cut + sum(settings.noise.values()))
+        assert 0 <= settings.points <= source.points
+        assert 0 < settings.step <= 1
+        assert not np.isnan(list(settings.model.values())).any()
     if rng.random() < FITTED:
         short = job.resolved()
         short["anneal"]["iterations"] = min(2, job.anneal.iterations)

@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 from sealing import change, disturb, small_result, spoil
 
-from parallel_et.runs.checked import job_of
-from parallel_et.runs.result import Result, load
+from parallel_et.runs.result import Result, job_of, load
 
 MODELS = ("linca", "nmf", "mca")
 

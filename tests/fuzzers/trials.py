@@ -7,7 +7,7 @@ from sealing import change, disturb, small_result, spoil
 
 from parallel_et.io.sealed import write_sealed
 from parallel_et.io.whole import hdf5_image
-from parallel_et.runs.trials import COLUMNS, Trial, read_trials
+from parallel_et.trials.table import COLUMNS, Trial, read_trials
 
 
 def prepare(folder: Path) -> None:

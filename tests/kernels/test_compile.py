@@ -85,7 +85,7 @@ def run(place, name, *args, ranks=None, cwd=None, **more):
     variables = {k: v for k, v in CLEAN.items() if k not in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")}
     variables |= {"PYTHONPATH": str(place), "NUMBA_DEBUG_CACHE": "1", **more}
     plain = [] if os.getuid() else ["setpriv", "--bounding-set=-dac_override"]
-    line = [*plain, *command(ranks, "-m", f"parallel_et.{name}", *args)]
+    line = [*plain, *command(ranks, "-m", "parallel_et", name, *args)]
     return subprocess.run(line, cwd=cwd or place, env=variables, capture_output=True, text=True, timeout=PATIENCE)
 
 

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from brute import iteration
-from problems import job_table, problem_of, random_data, random_params
+from problems import iterate, job_table, problem_of, random_data, random_params
 from scipy.optimize import minimize
 
-from parallel_et.core.contract import Knobs
-from parallel_et.core.em import iterate
+from parallel_et.core.terms import Settings
 from parallel_et.models.parts.maximal import in_order
 from parallel_et.parallel.ranks import Ranks
 
@@ -41,8 +40,8 @@ def test_an_iteration_equals_brute_force(name, step, count, gamma, singletons, t
     Y = random_data(name, N, params, seed)
     problem, _ = problem_of(table, Y)
     points = N if cut == 0 else 26
-    knobs = Knobs(0, temperature, cut, points, {}, {"rho": rho} if name.startswith("mca") else {}, gamma)
-    new, info = iterate(problem, Ranks(), params, knobs)
+    settings = Settings(0, temperature, cut, points, {}, {"rho": rho} if name.startswith("mca") else {}, gamma)
+    new, info = iterate(problem, Ranks(), params, settings)
     W, sigma, pi, free_energy, _ = iteration(
         name,
         params["W"],

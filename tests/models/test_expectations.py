@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from problems import job_table, problem_of, random_data, random_params
 
-from parallel_et.core.contract import Block, EStep, Params
-from parallel_et.core.expectation import at_rest
-from parallel_et.core.problem import Problem
+from parallel_et.core.scheme import Context
+from parallel_et.core.terms import Block, Params
+from parallel_et.em.e_step import context_at_rest
+from parallel_et.em.problem import Problem
 from parallel_et.kernels.rows import pad_rows
 
 N, D, H = 29, 7, 6
@@ -20,20 +21,20 @@ class Inferred(NamedTuple):
 
     problem: Problem
     params: Params
-    step: EStep
+    step: Context
     block: Block
     posterior: Any
 
     def best(self):
-        return self.problem.model.best(self.step.ready, self.block, self.posterior)
+        return self.step.evaluator.observe(self.block).best(self.posterior)
 
     def reconstruct(self):
-        return self.problem.model.reconstruct(self.step.ready, self.params, self.posterior)
+        return self.step.evaluator.observe(self.block).reconstruct(self.posterior)
 
 
 def posterior_of(name, params, Y, **inference):
     problem, _ = problem_of(job_table({"name": name, "causes": params["W"].shape[1]}, inference), Y)
-    step, block = at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
+    step, block = context_at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
     posterior, _ = problem.scheme.infer(step, block, {})
     return Inferred(problem, params, step, block, posterior)
 

@@ -4,16 +4,15 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from problems import job_table, problem_of, random_data, random_params
+from problems import iterate, job_table, problem_of, random_data, random_params
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from parallel_et import fit
-from parallel_et.core.contract import Knobs
-from parallel_et.core.em import iterate
+from parallel_et.core.terms import Settings
+from parallel_et.inference.posterior import Inference
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.inference import Inference
 
 N, D, H = 23, 6, 4
 ALL = ["W", "sigma", "pi", "mu", "psi"]
@@ -128,7 +127,7 @@ def test_an_iteration_equals_its_definition(inference, each, temperature, cut):
     params = some_params(each, seed=5)
     problem, Y = problem_for(inference, params, each, seed=6)
     points, most = (N if cut == 0 else 15), problem.scheme.most
-    new, info = iterate(problem, Ranks(), params, Knobs(0, temperature, cut, points, {}, {}, most))
+    new, info = iterate(problem, Ranks(), params, Settings(0, temperature, cut, points, {}, {}, most))
     judge = Judge(params)
     every = [judge.posterior(y, inference, temperature) for y in Y]
     F = np.array([evidence for _, _, evidence, _ in every])
@@ -175,7 +174,7 @@ def test_the_evidence_is_the_integral_over_the_values():
 def test_the_m_step_is_where_the_free_energy_is_largest(each):
     params = some_params(each, seed=9, dims=3, causes=2)
     problem, Y = problem_for({"scheme": "exact"}, params, each, seed=10)
-    new, _ = iterate(problem, Ranks(), params, Knobs(0, 1.0, 0.0, N, {}, {}, 2))
+    new, _ = iterate(problem, Ranks(), params, Settings(0, 1.0, 0.0, N, {}, {}, 2))
     judge = Judge(params)
     b, s, ss = zip(*[judge.posterior(y, {})[3] for y in Y], strict=True)
     sizes = {name: params[name].size for name in ALL}
@@ -228,11 +227,11 @@ def test_values_without_spread_are_those_of_binary_causes(psi, inference):
 def test_the_scale_of_values_is_that_of_fields():
     params = some_params(EACH, seed=11)
     problem, _ = problem_for({"candidates": 3, "gamma": 2}, params, EACH, seed=12)
-    knobs = Knobs(0, 1.0, 0.0, N, {}, {}, 2)
-    plain, info = iterate(problem, Ranks(), params, knobs)
+    settings = Settings(0, 1.0, 0.0, N, {}, {}, 2)
+    plain, info = iterate(problem, Ranks(), params, settings)
     factor = np.array([1e-4, 1.0, 1e3, -3.0])
     other = {**params, "W": params["W"] / factor, "mu": params["mu"] * factor, "psi": params["psi"] * factor**2}
-    scaled, same = iterate(problem, Ranks(), other, knobs)
+    scaled, same = iterate(problem, Ranks(), other, settings)
     assert same.free_energy == pytest.approx(info.free_energy, rel=1e-12)
     np.testing.assert_allclose(scaled["W"] * factor, plain["W"], rtol=1e-9)
     np.testing.assert_allclose(scaled["psi"] / factor**2, plain["psi"], rtol=1e-9)
@@ -243,7 +242,7 @@ def test_a_cause_that_is_never_active_keeps_its_values():
     params = some_params(EACH, seed=13)
     params["W"][:, 2], params["pi"][2] = 1e-3, 1e-9
     problem, _ = problem_for({"scheme": "tv", "states": 1, "gamma": 1, "rounds": 3}, params, EACH, seed=14)
-    new, _ = iterate(problem, Ranks(), params, Knobs(0, 1.0, 0.0, N, {}, {}, 1))
+    new, _ = iterate(problem, Ranks(), params, Settings(0, 1.0, 0.0, N, {}, {}, 1))
     for name in ("W", "mu", "psi"):
         np.testing.assert_array_equal(new[name][..., 2], params[name][..., 2])
     assert (new["mu"] != params["mu"]).any()

@@ -4,18 +4,17 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from problems import job_table, problem_of
+from problems import iterate, job_table, problem_of, settings_at
 from scipy.special import gammaln, logsumexp
 
 from parallel_et import fit
-from parallel_et.core.em import iterate
-from parallel_et.core.expectation import at_rest
 from parallel_et.core.terms import Block
+from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import Inference
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.parts.windows import typical_windows
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.inference import Inference
 
 SIDE, SIZE, CHANNELS, H, N = 3, 2, 2, 2, 3
 PLACES, INSIDE = SIDE**2, SIZE**2
@@ -98,22 +97,21 @@ def padded_states(states):
     return listed
 
 
-def ready_of(params, scheme=None):
+def problem_at_rest(params, scheme=None):
     problem, _ = problem_of(model_job(scheme), points())
-    return problem, at_rest(problem.model, problem.scheme, params)
+    return problem, context_at_rest(problem.model, problem.scheme, params)
 
 
 def test_the_joint_of_every_placed_and_ordered_state_is_that_over_all_masks(judged):
     params, Y, states, logs, _ = judged
-    problem, step = ready_of(params)
-    model, listed = problem.model, padded_states(states)
-    block = Block(pad_rows(Y), model.D, 0)
-    seen = model.observe(step.ready, block, False)
+    problem, step = problem_at_rest(params)
+    listed = padded_states(states)
+    view = step.evaluator.observe(Block(pad_rows(Y), problem.model.D, 0))
     each = np.tile(listed, (N, 1, 1))
-    np.testing.assert_allclose(model.log_states(step.ready, seen, each), logs, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(model.log_joint(step.ready, Y[:, None], listed), logs, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(view.log_joint(each), logs, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(step.evaluator.log_joint(Y[:, None], listed), logs, rtol=0, atol=1e-10)
     single = [k for k, s in enumerate(states) if len(s) == 1]
-    alone = model.log_singles(step.ready, block)[:, listed[single, 0]]
+    alone = view.log_singles()[:, listed[single, 0]]
     np.testing.assert_allclose(alone, logs[:, single], rtol=0, atol=1e-10)
 
 
@@ -121,11 +119,11 @@ def test_the_joint_of_every_placed_and_ordered_state_is_that_over_all_masks(judg
 def test_evidence_and_weights_are_those_of_all_states(judged, temperature):
     params, Y, states, logs, _ = judged
     problem, _ = problem_of(model_job(temperature=temperature), Y)
-    knobs = problem.plan.at(0, params, 0)
-    ready = problem.model.prepare(params, knobs)
+    settings = settings_at(problem, 0, params)
+    evaluator = problem.model.evaluator(params, settings)
     orders = gammaln(np.array([len(s) for s in states]) + 1.0)
     hot = (logs + orders) / temperature - orders
-    step = at_rest(problem.model, problem.scheme, params)._replace(ready=ready, beta=1 / temperature)
+    step = context_at_rest(problem.model, problem.scheme, params)._replace(evaluator=evaluator, beta=1 / temperature)
     posterior, _ = problem.scheme.infer(step, Block(pad_rows(Y), problem.model.D, 0), {})
     np.testing.assert_allclose(posterior.evidence, logsumexp(hot, 1), rtol=0, atol=1e-10)
     point, found, q = posterior.pairs(np.ones(N, bool))
@@ -156,7 +154,7 @@ def sums_by_masks(judged):
 
 def iterated(params, Y, learn=("W", "T", "sigma", "pi")):
     problem, _ = problem_of(model_job(learn=learn), Y)
-    return iterate(problem, Ranks(), params, problem.plan.at(0, params, 0))
+    return iterate(problem, Ranks(), params, settings_at(problem, 0, params))
 
 
 def test_an_iteration_is_that_of_sums_over_all_states_and_masks(judged):
@@ -215,8 +213,8 @@ def test_the_free_energy_never_falls(scheme):
 
 def test_selection_takes_the_best_place_of_each_object_and_then_the_best_objects():
     params, Y = some_params(), points()
-    problem, step = ready_of(params)
-    model, seen = problem.model, problem.model.observe(step.ready, Block(pad_rows(Y), problem.model.D, 0), False)
+    problem, step = problem_at_rest(params)
+    view = step.evaluator.observe(Block(pad_rows(Y), problem.model.D, 0))
     W, T = params["W"].reshape(SIZE, SIZE, H), params["T"].reshape(SIZE, SIZE, CHANNELS, H)
     fits = np.zeros((N, H, SIDE, SIDE))
     for n, h, top, left in product(range(N), range(H), range(SIDE), range(SIDE)):
@@ -225,8 +223,8 @@ def test_selection_takes_the_best_place_of_each_object_and_then_the_best_objects
             other = min(y @ y, 2 * params["sigma"] ** 2)
             fits[n, h, top, left] += W[i, j, h] * (other - ((y - T[i, j, :, h]) ** 2).sum())
     fits = fits.reshape(N, H, PLACES)
-    np.testing.assert_allclose(model.scores(step.ready, seen), fits, rtol=0, atol=1e-12)
-    for n, (one, both, three) in enumerate(zip(*(model.select(step.ready, seen, k) for k in (1, 2, 3)), strict=True)):
+    np.testing.assert_allclose(view.scores(), fits, rtol=0, atol=1e-12)
+    for n, (one, both, three) in enumerate(zip(*(view.select(k) for k in (1, 2, 3)), strict=True)):
         tops = {h + H * int(fits[n, h].argmax()) for h in range(H)}
         assert set(both.tolist()) == tops
         assert (np.diff(both) > 0).all()
@@ -240,7 +238,7 @@ def test_selection_takes_the_best_place_of_each_object_and_then_the_best_objects
 def test_candidates_of_one_object_at_two_places_are_never_active_together(judged, singletons):
     params, Y, states, logs, _ = judged
     scheme = {"candidates": 5, "gamma": 2, "singletons": singletons}
-    problem, step = ready_of(params, scheme)
+    problem, step = problem_at_rest(params, scheme)
     block = Block(pad_rows(Y), problem.model.D, 0)
     posterior, _ = problem.scheme.infer(step, block, {})
     for n in range(N):
@@ -255,7 +253,7 @@ def test_candidates_of_one_object_at_two_places_are_never_active_together(judged
 
 def test_drawn_images_show_objects_at_their_places():
     params = {**some_params(), "sigma": np.array(1e-9), "W": np.full((INSIDE, H), 0.999999)}
-    problem, _ = ready_of(some_params())
+    problem, _ = problem_at_rest(some_params())
     Y, states = problem.model.draw(params, np.random.default_rng(1), 300)
     np.testing.assert_allclose(Y, problem.model.mean(params, states), atol=1e-4)
     half = {**params, "W": np.full((INSIDE, H), 0.5)}
@@ -306,7 +304,7 @@ def test_what_is_no_square_image_is_refused_in_one_line():
 
 def test_places_of_the_best_state_are_told():
     params = {**some_params(), "W": np.full((INSIDE, H), 0.99), "sigma": np.array(0.05)}
-    problem, _ = ready_of(params)
+    problem, _ = problem_at_rest(params)
     state = [(1, 2, 0), (0, 0, 1)]
     y = problem.model.mean(params, padded_states([state]))
     found = Inference(problem.model, problem.scheme, params, ("map",)).block(y)
@@ -317,7 +315,7 @@ def test_places_of_the_best_state_are_told():
 def test_candidates_are_at_most_all_places_of_all_objects():
     model = {"name": "inveca", "causes": H, "size": SIZE, "channels": CHANNELS}
     problem, _ = problem_of(job_table(model, {"candidates": H * PLACES, "gamma": 1}), points())
-    found, _ = problem.scheme.infer(at_rest(problem.model, problem.scheme, some_params()), all_of(problem), {})
+    found, _ = problem.scheme.infer(context_at_rest(problem.model, problem.scheme, some_params()), all_of(problem), {})
     np.testing.assert_array_equal(found.candidates, np.tile(np.arange(H * PLACES), (N, 1)))
     with pytest.raises(UserError) as refused:
         problem_of(job_table(model, {"candidates": H * PLACES + 1, "gamma": 1}), points())

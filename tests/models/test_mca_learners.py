@@ -5,15 +5,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 from brute import all_states, log_noise, mean, share
-from problems import problem_of
+from problems import iterate, problem_of, settings_at
 from scipy.special import logsumexp
 
-from parallel_et.core.contract import Block
-from parallel_et.core.em import iterate
-from parallel_et.core.expectation import Expectation
 from parallel_et.core.random import stream
+from parallel_et.em.e_step import EStep
+from parallel_et.em.loop import em_step
 from parallel_et.errors import UserError
-from parallel_et.kernels.rows import pad_rows
 from parallel_et.parallel.ranks import Ranks
 
 H, D = 5, 6
@@ -47,7 +45,7 @@ def updated(model, inference, Y, temperature, params):
     }
     ranks = Ranks()
     problem, _ = problem_of(job, Y, ranks)
-    return problem, *iterate(problem, ranks, params, problem.plan.at(0, params))
+    return problem, *iterate(problem, ranks, params, settings_at(problem, 0, params))
 
 
 def evidence(W, y, causes, temperature):
@@ -139,17 +137,19 @@ def test_rmca_with_a_rate_takes_eq_25_with_noise_and_divisive_normalisation_a_po
         "anneal": {"iterations": 18, "batch": 1, "temperature": temperature, "noise": {"W": sigma}},
     }
     problem, _ = problem_of(table, Y, ranks)
+    state = problem.initial_state(params)
     for t in range(18):
-        (point,) = problem.plan.batches.at(t)
+        (point,) = problem.schedule.batches.at(t)
         seen.append(int(point))
         expected = params["W"] + RATE * Y[point][:, None] * activity(params["W"], odds, Y[point], temperature)
         expected += sigma * stream(problem.seed, "noise.W", t).standard_normal((D, H))
         expected = np.maximum(expected, 0.0)
-        params, info = iterate(problem, ranks, params, problem.plan.at(t, params))
+        state, info = em_step(problem, ranks, state, settings_at(problem, t, params))
+        params = state.params
         np.testing.assert_allclose(params["W"], C * expected / expected.sum(0), rtol=1e-10, atol=1e-12)
         assert not info.unused.any()
     assert sorted(seen[:9]) == sorted(seen[9:]) == list(range(9))
-    assert not problem.averages
+    assert not state.averages
 
 
 @pytest.mark.parametrize("temperature", [1.5, 11.0])
@@ -179,13 +179,9 @@ def test_mca3_takes_other_states_than_the_papers_as_well(inference):
     Y, W, alpha = data(40), fields(), 1.4
     params = {"W": np.asfortranarray(W), "pi": PI, "alpha": np.array(alpha)}
     problem, new, _ = updated({"name": "mca3", "each": ["pi"]}, inference, Y, 3.0, params)
-    problem.kept.update(problem.scheme.keep(len(Y)))  # as they were before
     numerator, denominator, active = np.zeros((H, D)), np.zeros((H, D)), np.zeros(H)
-    expectation = Expectation(problem, params, problem.plan.at(0, params), again=False)
-    for part in expectation.parts:
-        block = Block(pad_rows(problem.rows[part]), D, part.start)
-        kept = {name: values[part] for name, values in problem.kept.items()}
-        posterior, _ = problem.scheme.infer(expectation._steps[0], block, kept)
+
+    def add(place, thread, block, posterior):
         for n, state, q in zip(*posterior.pairs(np.ones(len(block), bool)), strict=True):
             causes = [h for h in state if h >= 0]
             for i in causes:
@@ -195,6 +191,9 @@ def test_mca3_takes_other_states_than_the_papers_as_well(inference):
                     part_of = sigmoid(W[:, i] - W[:, other[0]], 3.0) if other else np.ones(D)
                     numerator[i] += q * part_of * block.Y[n]
                     denominator[i] += q * part_of
+
+    state = problem.initial_state(params)
+    EStep(problem, Ranks(), state, settings_at(problem, 0, params), read_only=True).visit(add)
     np.testing.assert_allclose(new["W"].T, numerator / denominator, rtol=1e-10)
     np.testing.assert_allclose(new["pi"], active / len(Y), rtol=1e-10)
 

@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 from mpi4py import MPI
-from problems import problem_of
+from problems import iterate, problem_of
 from scipy.optimize import minimize
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, poisson
@@ -12,17 +12,16 @@ from sklearn.cluster import KMeans
 from sklearn.mixture import GaussianMixture
 
 from parallel_et import fit
-from parallel_et.core.contract import Block, Knobs
-from parallel_et.core.em import iterate
-from parallel_et.core.expectation import at_rest
 from parallel_et.core.posterior import Listed, Sparse
 from parallel_et.core.random import stream
+from parallel_et.core.terms import Block, Settings
+from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import Inference
+from parallel_et.job.job import check_job
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.parts import mixture
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.inference import Inference
-from parallel_et.runs.job import check_job
 from parallel_et.runs.setup import open_source
 
 N, D, C = 60, 5, 4
@@ -103,8 +102,8 @@ def test_an_iteration_equals_its_definition(kind, scheme, temperature, points):
     logs = np.where(logs >= np.sort(logs)[:, [-kept]], logs, -np.inf)
     F = logsumexp(logs, axis=1)
     M = np.sort(np.argsort(-F)[:points])
-    knobs = Knobs(0, temperature, float(points < N), points, {}, {}, 1)
-    new, info = iterate(problem, Ranks(), params, knobs)
+    settings = Settings(0, temperature, float(points < N), points, {}, {}, 1)
+    new, info = iterate(problem, Ranks(), params, settings)
     assert info.free_energy == pytest.approx(F.mean(), rel=1e-12)
     for name, value in new_params(kind, Y[M], np.exp(logs - F[:, None])[M], 0.01).items():
         np.testing.assert_allclose(new[name], value, rtol=1e-10, atol=1e-12, err_msg=name)
@@ -132,14 +131,14 @@ def test_joints_of_listed_clusters_and_sums_under_them_are_those_of_a_table(kind
     params, Y = case(kind, seed=3)
     problem, _ = problem_of(table_of(kind, {"candidates": 3}), Y)
     model, block = problem.model, Block(pad_rows(Y), D, 0)
-    step = at_rest(model, problem.scheme, params)
-    seen = model.observe(step.ready, block, False)
+    step = context_at_rest(model, problem.scheme, params)
+    view = step.evaluator.observe(block)
     states = np.random.default_rng(4).integers(-2, C, (N, 6, 1)).astype(np.int32)
     logs = log_joints(kind, params, Y)
     expected = np.where(states[..., 0] < 0, -np.inf, np.take_along_axis(logs, np.maximum(states[..., 0], 0), 1))
-    np.testing.assert_allclose(model.log_states(step.ready, seen, states), expected, rtol=1e-12)
-    np.testing.assert_allclose(model.log_joint(step.ready, Y[:, None], np.arange(C)[:, None]), logs, rtol=1e-12)
-    np.testing.assert_allclose(model.log_singles(step.ready, block), logs, rtol=1e-12)
+    np.testing.assert_allclose(view.log_joint(states), expected, rtol=1e-12)
+    np.testing.assert_allclose(step.evaluator.log_joint(Y[:, None], np.arange(C)[:, None]), logs, rtol=1e-12)
+    np.testing.assert_allclose(view.log_singles(), logs, rtol=1e-12)
     tabled, _ = problem.scheme.infer(step, block, {})
     order = np.random.default_rng(5).permuted(np.tile(np.arange(3), (N, 1)), axis=1)
     q = np.take_along_axis(tabled.q.dense(3), order, 1)
@@ -148,7 +147,7 @@ def test_joints_of_listed_clusters_and_sums_under_them_are_those_of_a_table(kind
     sums = []
     for posterior in (tabled, listed):
         (total,) = problem.sums(model, "all", params)
-        model.collect("all", step.ready, block, posterior, np.arange(N) % 3 > 0, total)
+        view.accumulate("all", posterior, np.arange(N) % 3 > 0, total)
         total.check()
         sums.append(total.on_root(Ranks()))
     for name, value in sums[0].items():
@@ -213,7 +212,7 @@ def test_the_free_energy_never_falls(kind, scheme, learn):
 def test_the_poisson_m_step_is_where_its_objective_is_largest():
     params, Y = case("poisson", seed=8)
     problem, _ = problem_of(table_of("poisson", {"scheme": "exact"}), Y)
-    new, _ = iterate(problem, Ranks(), params, Knobs(0, 1.0, 0.0, N, {}, {}, 1))
+    new, _ = iterate(problem, Ranks(), params, Settings(0, 1.0, 0.0, N, {}, {}, 1))
     logs = log_joints("poisson", params, Y)
     q = np.exp(logs - logsumexp(logs, axis=1)[:, None])
 
@@ -232,7 +231,7 @@ def test_a_cluster_without_points_keeps_its_values(kind):
     params, Y = case(kind, seed=9)
     params["W"][:, 2] = 1e4
     problem, _ = problem_of(table_of(kind, {"scheme": "exact"}), Y)
-    new, info = iterate(problem, Ranks(), params, Knobs(0, 1.0, 0.0, N, {}, {}, 1))
+    new, info = iterate(problem, Ranks(), params, Settings(0, 1.0, 0.0, N, {}, {}, 1))
     np.testing.assert_array_equal(new["W"][:, 2], 1e4)
     assert info.unused.tolist() == [False, False, True, False]
     assert 0 < new["pi"][2] < 1e-8
@@ -254,15 +253,13 @@ def test_the_candidates_are_exactly_those_of_the_largest_joints(kind, count, nea
     var["full"] = scale[:, None, None] * var["tied"]
     params = {"W": W, "pi": np.full(H, 1 / H)} | ({"var": var[kind]} if kind in var else {})
     problem, _ = problem_of({**table_of(kind, {"scheme": "exact"}, causes=H, init={"W": 1.0})}, Y)
-    model, block = problem.model, Block(pad_rows(Y), D, 0)
-    ready = at_rest(model, problem.scheme, params).ready
-    seen = model.observe(ready, block, False)
+    view = context_at_rest(problem.model, problem.scheme, params).evaluator.observe(Block(pad_rows(Y), D, 0))
     every = np.tile(np.arange(H, dtype=np.int32), (N, 1))
-    logs = model.log_states(ready, seen, every[..., None])
+    logs = view.log_joint(every[..., None])
     if kind == "full":  # in one way for all points
-        logs = model.log_singles(ready, block)
+        logs = view.log_singles()
     expected = [sorted(np.lexsort((every[n], -logs[n]))[:count].tolist()) for n in range(N)]
-    assert model.select(ready, seen, count).tolist() == expected
+    assert view.select(count).tolist() == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -394,7 +391,7 @@ def test_truncation_to_a_few_clusters_loses_little_likelihood():
     for name, inference in (("et", {"candidates": 5}), ("exact", {"scheme": "exact"})):
         learned = fit({**table, "inference": inference, "anneal": {"iterations": 15}}, Y)
         problem, _ = problem_of({**table, "inference": {"scheme": "exact"}}, Y)
-        step = at_rest(problem.model, problem.scheme, learned.params)
+        step = context_at_rest(problem.model, problem.scheme, learned.params)
         course[name] = problem.scheme.infer(step, Block(pad_rows(Y), 30, 0), {})[0].evidence.mean()
     assert course["et"] > course["exact"] - 0.01 * abs(course["exact"])
 
@@ -402,11 +399,11 @@ def test_truncation_to_a_few_clusters_loses_little_likelihood():
 def test_single_precision_is_left_where_numbers_are_too_large():
     params, Y = case("spherical", seed=19)
     problem, _ = problem_of(table_of("spherical", {"candidates": 2}), Y)
-    form = problem.model.prepare(params, None).form
+    form = problem.model.form(params)
     assert form._upper is not None
     rows = pad_rows(Y)
     np.testing.assert_array_equal(form.nearest(rows, 2), np.sort(np.argsort(-form.log_singles(rows))[:, :2]))
-    far = problem.model.prepare({**params, "var": np.full(C, 1e-40)}, None).form
+    far = problem.model.form({**params, "var": np.full(C, 1e-40)})
     assert far._longest.max() > mixture.WIDE
     assert far._upper is None
     np.testing.assert_array_equal(far.nearest(rows, 2), np.sort(np.argsort(-far.log_singles(rows))[:, :2]))

@@ -5,19 +5,18 @@ from math import factorial, log
 
 import numpy as np
 import pytest
-from problems import job_table, problem_of
+from problems import iterate, job_table, problem_of
 from scipy.special import logsumexp
 from scipy.stats import binom, norm
 
-from parallel_et.core.contract import Knobs
-from parallel_et.core.em import iterate
-from parallel_et.core.expectation import at_rest
-from parallel_et.core.terms import Block
+from parallel_et.core.terms import Block, Settings
+from parallel_et.em.e_step import context_at_rest
+from parallel_et.em.loop import em_step
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import Inference
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.oca import rescaled
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.inference import Inference
 
 N, P, H = 23, 5, 4
 EXACT = {"scheme": "exact"}
@@ -141,8 +140,8 @@ def test_an_iteration_equals_its_definition(channels, inference, temperature, cu
     points = N if cut == 0 else 15
     used = sorted(np.argsort(evidence)[::-1][:points])
     alpha = 0.3
-    knobs = Knobs(0, temperature, cut, points, {}, {"rho": rho, "alpha": alpha}, gamma)
-    new, info = iterate(problem, Ranks(), params, knobs)
+    settings = Settings(0, temperature, cut, points, {}, {"rho": rho, "alpha": alpha}, gamma)
+    new, info = iterate(problem, Ranks(), params, settings)
 
     shares = expected_shares(oracle, Y, states, q, used, rho if rho < 50 else np.inf)
     W = masks_of(params, *shares)
@@ -165,8 +164,8 @@ def test_where_nothing_disturbs_masks_change_only_in_pixels_that_become_better(c
     problem, params, Y = case(channels, inference, seed=11 + channels)
     oracle = Definition(params)
     states, q, evidence = posteriors(oracle, Y, keys_of(inference), 1.0)
-    knobs = Knobs(0, 1.0, 0.0, N, {}, {"rho": 21.0, "alpha": 0.3}, problem.scheme.most)
-    new, info = iterate(problem, Ranks(), params, knobs)
+    settings = Settings(0, 1.0, 0.0, N, {}, {"rho": 21.0, "alpha": 0.3}, problem.scheme.most)
+    new, info = iterate(problem, Ranks(), params, settings)
 
     everyone = range(N)
     W = masks_of(params, *expected_shares(oracle, Y, states, q, everyone, np.inf))
@@ -188,9 +187,9 @@ def test_where_nothing_disturbs_masks_change_only_in_pixels_that_become_better(c
 def test_five_causes_in_any_order_equal_their_definition(scheme):
     problem, params, Y = case(3, scheme, seed=5, causes=5)
     oracle = Definition(params)
-    step = at_rest(problem.model, problem.scheme, params)
+    step = context_at_rest(problem.model, problem.scheme, params)
     block = Block(pad_rows(Y.reshape(N, -1)), problem.model.D, 0)
-    posterior, _ = problem.scheme.infer(step, block, problem.scheme.keep(N))
+    posterior, _ = problem.scheme.infer(step, block, problem.scheme.initial_point_states(N))
     states, q, evidence = posteriors(oracle, Y[:4], (5, 5, False), 1.0)
     np.testing.assert_allclose(posterior.evidence[:4], evidence, rtol=1e-10)
     point, found, weight = posterior.pairs(np.arange(N) < 4)
@@ -203,10 +202,10 @@ def test_kept_states_give_the_statistics_of_their_weights(kept):
     """tv and hard: one iteration that begins with states which are the only ones it may have."""
     scheme = {"scheme": "tv", "states": kept, "gamma": 3, "propose": {"blind": 1}} if kept > 1 else {"scheme": "hard"}
     problem, params, Y = case(3, {"gamma": 3, **scheme}, seed=8)
-    knobs = Knobs(0, 2.0, 0.0, N, {}, {"rho": 4.0, "alpha": 0.3}, 3)
-    new, info = iterate(problem, Ranks(), params, knobs)
-    oracle = Definition(params)
-    lists = [[tuple(h for h in s if h >= 0) for s in rows if s[0] > -2] for rows in problem.kept["states"].tolist()]
+    settings = Settings(0, 2.0, 0.0, N, {}, {"rho": 4.0, "alpha": 0.3}, 3)
+    state, info = em_step(problem, Ranks(), problem.initial_state(params), settings)
+    new, oracle, kept_states = state.params, Definition(params), state.point_states["states"]
+    lists = [[tuple(h for h in s if h >= 0) for s in rows if s[0] > -2] for rows in kept_states.tolist()]
     q, evidence = zip(*(oracle.posterior(y, s, 2.0) for y, s in zip(Y, lists, strict=True)), strict=True)
     assert info.free_energy == pytest.approx(np.mean(evidence), rel=1e-10)
     shares = expected_shares(oracle, Y, lists, q, range(N), 4.0)
@@ -221,10 +220,10 @@ def test_kept_states_give_the_statistics_of_their_weights(kept):
 def test_pi_of_each_cause_counts():
     problem, params, Y = case(3, EXACT, seed=9)
     params["pi"] = np.array([0.1, 0.2, 0.3, 0.6])
-    step = at_rest(problem.model, problem.scheme, params)
+    step = context_at_rest(problem.model, problem.scheme, params)
     block = Block(pad_rows(Y.reshape(N, -1)), problem.model.D, 0)
     table = problem.scheme.infer(step, block, {})[0]
-    logs = problem.model.log_joint(step.ready, Y.reshape(N, 1, -1), problem.scheme.table.members)
+    logs = step.evaluator.log_joint(Y.reshape(N, 1, -1), problem.scheme.table.members)
     np.testing.assert_allclose(table.evidence, logsumexp(logs, axis=1), rtol=1e-12)
     oracle = Definition({**params, "pi": 0.5})
     for k, s in enumerate(problem.scheme.table.members.tolist()):

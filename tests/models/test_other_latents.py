@@ -5,18 +5,17 @@ from itertools import combinations, permutations
 import brute
 import numpy as np
 import pytest
-from problems import job_table, problem_of, random_data, random_params
+from problems import iterate, job_table, problem_of, random_data, random_params
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from parallel_et.core.contract import Knobs
-from parallel_et.core.em import iterate
 from parallel_et.core.states import Latents, Table, binary, clashes, listed
-from parallel_et.models import MODELS, PI, SIGMA, Bernoulli, Categorical, Gauss, Model, Param, Sum, sums_by_atom
+from parallel_et.core.terms import Settings
+from parallel_et.inference.posterior import Inference
+from parallel_et.models import MODELS, PI, SIGMA, Bernoulli, Categorical, Gauss, Model, Param, Statistic, sums_by_atom
 from parallel_et.models.parts.fields import with_none
 from parallel_et.models.parts.priors import few
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.inference import Inference
 
 N, D, H = 40, 5, 4
 
@@ -33,15 +32,18 @@ class Mixture(Model):
     def mean(self, params, states):
         return params["W"].T[states[..., 0]]
 
-    def sums(self, stage):
-        return {"active": Sum((self.H,)), "y": Sum((self.H, self.D), lambda params, summary: summary.largest)}
+    def statistics(self, stage):
+        return {
+            "active": Statistic((self.H,)),
+            "y": Statistic((self.H, self.D), lambda params, summary: summary.largest),
+        }
 
-    def statistics(self, stage, ready, Y, states, q):
+    def accumulate(self, stage, params, Y, states, q):
         return {"active": sums_by_atom(states, q, self.H), "y": sums_by_atom(states, q[:, None] * Y, self.H)}
 
-    def maximise(self, stage, params, sums, knobs, summary):
+    def maximise(self, stage, params, sums, settings, summary):
         active = sums["active"]
-        return {"W": (sums["y"] / active[:, None]).T, "pi": self.prior.learn(params, active, sums["points"], knobs)}
+        return {"W": (sums["y"] / active[:, None]).T, "pi": self.prior.learn(params, active, sums["points"], settings)}
 
 
 class Cards(Model):
@@ -58,14 +60,14 @@ class Cards(Model):
         top = (pile > 0).argmax(-2)
         return np.take_along_axis(pile, top[..., None, :], -2)[..., 0, :]
 
-    def sums(self, stage):
-        return {"active": Sum((self.H,))}
+    def statistics(self, stage):
+        return {"active": Statistic((self.H,))}
 
-    def statistics(self, stage, ready, Y, states, q):
+    def accumulate(self, stage, params, Y, states, q):
         return {"active": sums_by_atom(states, q, self.H)}
 
-    def maximise(self, stage, params, sums, knobs, summary):
-        return {"pi": self.prior.learn(params, sums["active"], float(sums["points"]), knobs)}
+    def maximise(self, stage, params, sums, settings, summary):
+        return {"pi": self.prior.learn(params, sums["active"], float(sums["points"]), settings)}
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +90,7 @@ def test_a_mixture_has_one_cluster_a_state_and_equals_its_definition():
         assert problem.scheme.count == kept
         some = np.where(logs >= np.sort(logs)[:, [-kept]], logs, -np.inf)
         q = np.exp(some - logsumexp(some, axis=1)[:, None])
-        new, info = iterate(problem, Ranks(), params, Knobs(0, 1.0, 0.0, N, {}, {}, 1))
+        new, info = iterate(problem, Ranks(), params, Settings(0, 1.0, 0.0, N, {}, {}, 1))
         assert info.free_energy == pytest.approx(logsumexp(some, axis=1).mean(), rel=1e-12)
         np.testing.assert_allclose(new["W"], (Y.T @ q) / q.sum(0), rtol=1e-10)
         np.testing.assert_allclose(new["pi"], q.mean(0), rtol=1e-10)
@@ -118,7 +120,7 @@ def test_states_whose_order_counts_equal_their_definition():
     logs = np.array([[log_joint(y, s) for s in piles] for y in Y])
     problem, _ = problem_of(job_table({"name": "cards", "causes": H, "learn": ["pi"]}, {"scheme": "exact"}), Y)
     assert problem.scheme.count == len(piles) == 65
-    new, info = iterate(problem, Ranks(), params, Knobs(0, 1.0, 0.0, N, {}, {}, H))
+    new, info = iterate(problem, Ranks(), params, Settings(0, 1.0, 0.0, N, {}, {}, H))
     assert info.free_energy == pytest.approx(logsumexp(logs, axis=1).mean(), rel=1e-12)
     q = np.exp(logs - logsumexp(logs, axis=1)[:, None])
     assert float(new["pi"]) == pytest.approx(
@@ -162,7 +164,7 @@ def test_one_pi_for_each_cause_equals_brute_force(name, cut):
         job_table({"name": name, "causes": 5, "each": ["pi"]}, {"candidates": 4, "gamma": 2, "singletons": True}), Y
     )
     assert start["pi"].shape == (5,)
-    new, info = iterate(problem, Ranks(), {**params, "pi": pi}, Knobs(0, 1.0, cut, points, {}, {"rho": np.inf}, 2))
+    new, info = iterate(problem, Ranks(), {**params, "pi": pi}, Settings(0, 1.0, cut, points, {}, {"rho": np.inf}, 2))
 
     def log_joint(y, s):
         noise = brute.log_noise(name, y, brute.mean(name, params["W"], s), float(params.get("sigma", np.nan)))

@@ -5,12 +5,11 @@ from pathlib import Path
 import brute
 import numpy as np
 import pytest
-from problems import job_table, problem_of
+from problems import iterate, job_table, problem_of
 
-from parallel_et.core.contract import Knobs
-from parallel_et.core.em import iterate
+from parallel_et.core.terms import Settings
+from parallel_et.inference.posterior import Inference
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.inference import Inference
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 N, D, H = 31, 6, 4
@@ -54,7 +53,7 @@ def case(kind, inference, seed):
 def test_an_iteration_equals_its_definition(kind, inference, temperature, cut):
     problem, params, oracle, Y = case(kind, inference, seed=len(str(inference)))
     points, most = N if cut == 0 else 20, problem.scheme.most
-    new, info = iterate(problem, Ranks(), params, Knobs(0, temperature, cut, points, {}, {}, most))
+    new, info = iterate(problem, Ranks(), params, Settings(0, temperature, cut, points, {}, {}, most))
     atoms = oracle.ways * H
     expected, free_energy = oracle.iteration(
         {name: value if value.ndim else float(value) for name, value in params.items()},

@@ -11,19 +11,18 @@ from scipy.optimize import minimize
 from scipy.stats import kstest, norm
 
 from parallel_et import fit
-from parallel_et.core.contract import Block, Knobs
-from parallel_et.core.expectation import at_rest
 from parallel_et.core.gibbs import Chains
 from parallel_et.core.posterior import Draws, Sparse
 from parallel_et.core.states import valued
-from parallel_et.core.terms import Summary
+from parallel_et.core.terms import Block, Settings, Summary
+from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
+from parallel_et.job.job import check_job
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.ssmca import FLOOR, MODEL, above_floor
-from parallel_et.runs.job import check_job
 
 ALL = ["W", "sigma", "pi", "mu", "psi"]
-STILL = Knobs(0, 1.0, 0.0, 0, {}, {}, 1)
+STILL = Settings(0, 1.0, 0.0, 0, {}, {}, 1)
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 
@@ -80,7 +79,7 @@ def redrawn(params, y, others, uniforms, beta=1.0, **keys):
     s = np.tile(np.append(0.0, others), (1, len(uniforms), 1))
     chains = Chains(np.arange(H, dtype=np.int32)[None], s != 0, s)
     block = Block(pad_rows(y[None]), D, 0)
-    found = model.redraw(model.prepare(params, STILL), block, chains, 0, beta, uniforms[None].copy())
+    found = model.evaluator(params, STILL).observe(block).redraw(chains, 0, beta, uniforms[None].copy())
     np.testing.assert_array_equal(found.values[0, :, 1:], s[0, :, 1:])
     return found.values[0, :, 0]
 
@@ -115,7 +114,7 @@ def test_single_causes_have_the_log_joint_of_an_integral():
     rng = np.random.default_rng(4)
     params, D, H = params_of(rng, 12, 4, 2.0, 0.5, 0.7), 12, 4
     model, Y = model_of(D, H), rng.normal(1.0, 2.0, (5, D))
-    found = model.log_singles(model.prepare(params, STILL), Block(pad_rows(Y), D, 0))
+    found = model.evaluator(params, STILL).observe(Block(pad_rows(Y), D, 0)).log_singles()
     pi, sigma = float(params["pi"]), float(params["sigma"])
     for n, h in np.ndindex(5, H):
         own = {**params, "W": params["W"][:, [h]]}
@@ -152,10 +151,10 @@ def test_chains_are_distributed_as_the_posterior():
     )
     problem, _ = problem_of(table, np.tile(y, (4, 1)))
     block = Block(pad_rows(np.tile(y, (4, 1))), D, 0)
-    found, _ = problem.scheme.infer(at_rest(model, problem.scheme, params), block, {})
+    found, _ = problem.scheme.infer(context_at_rest(model, problem.scheme, params), block, {})
     assert isinstance(found, Draws)
     assert np.abs(found.means(2).mean(0) - expected).max() < 0.05
-    reconstructed = model.reconstruct(None, params, found).mean(0)
+    reconstructed = model.evaluator(params, STILL).observe(block).reconstruct(found).mean(0)
     np.testing.assert_allclose(reconstructed, np.einsum("ij,ijd->d", joint, mean), atol=0.08)
 
 
@@ -184,7 +183,7 @@ def test_the_m_step_maximises_the_log_joint_of_the_draws(learn, each):
     draws = Draws(np.zeros(N), chains.states(), Sparse.of(np.full((N, K), 1 / K)), chains.listed_values())
     np.testing.assert_array_equal(valued(draws.states, draws.values, H), s)
     total = Totals()
-    model.collect("all", model.prepare(params, STILL), Block(pad_rows(Y), D, 0), draws, used, total)
+    model.evaluator(params, STILL).collect("all", Block(pad_rows(Y), D, 0), draws, used, total)
     new = model.maximise("all", params, {**total, "points": np.array(float(N - 1))}, STILL, summary(Y))
     # by explicit sums: which cause is the largest, draw by draw
     products, squares, error = np.zeros((D, H)), np.zeros((D, H)), 0.0
@@ -240,7 +239,7 @@ def summary(Y):
 def test_carried_sums_are_those_of_strengths_at_the_new_scale():
     rng, D, H = np.random.default_rng(8), 7, 3
     params, model = params_of(rng, D, H, 2.0, 0.5, 1.0), model_of(D, H)
-    shapes = {name: one.shape for name, one in model.sums("all").items()}
+    shapes = {name: one.shape for name, one in model.statistics("all").items()}
     sums = {name: rng.gamma(3.0, 1.0, shape) for name, shape in shapes.items()} | {"points": np.array(50.0)}
     new = model.maximise("all", params, sums, STILL, summary(np.ones((2, D))))
     again = model.maximise("all", new, model.carried("all", sums, params, new), STILL, summary(np.ones((2, D))))
@@ -259,9 +258,9 @@ def test_sigma_is_near_that_of_the_maximum_of_the_new_fields(N, close):
     problem, params = problem_of(job_table({"name": "ssmca", "causes": 6, "learn": ALL}, keys), Y)
     model, block, used = problem.model, Block(pad_rows(Y), 9, 0), np.ones(N, bool)
     for iteration in range(12):
-        draws, _ = problem.scheme.infer(at_rest(model, problem.scheme, params, iteration), block, {})
+        draws, _ = problem.scheme.infer(context_at_rest(model, problem.scheme, params, iteration), block, {})
         total = Totals()
-        model.collect("all", model.prepare(params, STILL), block, draws, used, total)
+        model.evaluator(params, STILL).collect("all", block, draws, used, total)
         total["points"] = np.array(float(N))
         new = model.maximise("all", params, total, STILL, summary(Y))
         W = model._fields(params, total)[0].T
@@ -275,7 +274,7 @@ def test_sigma_is_near_that_of_the_maximum_of_the_new_fields(N, close):
 def test_fields_that_are_held_leave_the_scale_of_the_strengths_as_it_is():
     rng, D, H = np.random.default_rng(8), 7, 3
     params, model, held = params_of(rng, D, H, 2.0, 0.5, 1.0), model_of(D, H), STILL._replace(held=True)
-    shapes = {name: one.shape for name, one in model.sums("all").items()}
+    shapes = {name: one.shape for name, one in model.statistics("all").items()}
     sums = {name: rng.gamma(3.0, 1.0, shape) for name, shape in shapes.items()} | {"points": np.array(50.0)}
     new = model.maximise("all", params, sums, held, summary(np.ones((2, D))))
     np.testing.assert_array_equal(new["W"], params["W"])
@@ -313,7 +312,7 @@ def test_bars_are_found_from_third_moments_on():
         (
             {"scheme": "exact"},
             {},
-            'inference.scheme: expected sample for a model without mean or log_joint, found "exact"',
+            'inference.scheme: expected sample for a model whose View is no EnumeratingView, found "exact"',
         ),
         (
             {"scheme": "sample"},

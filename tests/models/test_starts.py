@@ -5,7 +5,7 @@ import pytest
 from problems import job_table, problem_of, random_data, random_params
 
 from parallel_et import fit
-from parallel_et.runs.job import check_job
+from parallel_et.job.job import check_job
 
 JOB = {
     "model": {"name": "linca", "causes": 5},

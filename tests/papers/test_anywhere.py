@@ -3,8 +3,8 @@
 import numpy as np
 from problems import job_table, problem_of
 
+from parallel_et.inference.recovery import causes_for, causes_of
 from parallel_et.papers.anywhere import Places, drawn, nearest
-from parallel_et.runs.recovery import causes_for, causes_of
 
 GRID, SIZE = (4, 4), 2
 

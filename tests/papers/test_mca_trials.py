@@ -9,16 +9,16 @@ from scipy.special import logsumexp
 
 from parallel_et.commands.reproduce import main
 from parallel_et.errors import UserError
+from parallel_et.inference.recovery import recovery
+from parallel_et.job.job import JOBS, read_job
 from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.table import markdown
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import JOBS, read_job
-from parallel_et.runs.recovery import recovery
-from parallel_et.runs.repeat import TrialsOptions, run_trials
 from parallel_et.runs.setup import open_source
 from parallel_et.runs.training import begin
-from parallel_et.runs.trials import read_trials
+from parallel_et.trials.runner import TrialsOptions, run_trials
+from parallel_et.trials.table import read_trials
 
 PAPER = JOBS / "mca-2008"
 
@@ -43,9 +43,9 @@ def test_a_trial_ends_once_the_same_units_have_represented_all_causes_for_long_e
     (trial,) = read_trials(path)[1]
     training = begin(read_job(job, [*told, f"anneal.iterations={trial.iterations}", "run.snapshots=50"]), Ranks())
     training.run()
-    assert training.at.params["W"].tobytes() == trial.params["W"].tobytes()
+    assert training.state.params["W"].tobytes() == trial.params["W"].tobytes()
     model, scheme, snapshots = training.problem.model, training.problem.scheme, training.history.snapshots["W"]
-    pi, causes = training.at.params["pi"], training.truth["W"]
+    pi, causes = training.state.params["pi"], training.truth["W"]
     units = [tuple(recovery(model, scheme, {"W": W, "pi": pi}, causes).unit) for W in snapshots]
     assert len(set(units[-1])) == 10
     assert len(set(units[-5:])) == 1 < len(set(units[-6:]))

@@ -1,9 +1,9 @@
 """Trials on planted fields: counted by cosines, and resumed where they were."""
 
+from parallel_et.job.job import JOBS
 from parallel_et.papers.planted import run_planted
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import JOBS
-from parallel_et.runs.repeat import TrialsOptions
+from parallel_et.trials.runner import TrialsOptions
 
 SMALL = ["model.causes=4", "data.points=600", "anneal.iterations=10"]
 

@@ -1,9 +1,9 @@
 """Selections beside each other, on few points."""
 
+from parallel_et.job.job import JOBS
 from parallel_et.papers.selections import by_clusters, by_selections
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.job import JOBS
-from parallel_et.runs.repeat import TrialsOptions
+from parallel_et.trials.runner import TrialsOptions
 
 JOB = str(JOBS / "thesis-2018" / "gp-clusters-line.toml")
 RBF, LINEAR = (['inference.selection="gp"', f'inference.gp={{kernel="{k}", first="own"}}'] for k in ("rbf", "linear"))

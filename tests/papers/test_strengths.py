@@ -6,8 +6,8 @@ import pytest
 from parallel_et.papers.strengths import errors, errors_of_slab, row_of
 from parallel_et.papers.strokes import beside_linear
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.repeat import TrialsOptions
-from parallel_et.runs.trials import Trial
+from parallel_et.trials.runner import TrialsOptions
+from parallel_et.trials.table import Trial
 
 JOB = """
 [model]

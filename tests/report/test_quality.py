@@ -16,6 +16,8 @@ from parallel_et.commands import infer
 from parallel_et.control.progress import Reporter
 from parallel_et.data.base import ArrayRows
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import Inference
+from parallel_et.job.job import read_job
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.report import plots
 from parallel_et.report.contents import draw_quality
@@ -23,8 +25,6 @@ from parallel_et.report.picture import png
 from parallel_et.report.quality import choose, course_of
 from parallel_et.report.study import look_at
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.inference import Inference
-from parallel_et.runs.job import read_job
 
 NOISY = Path(__file__).parent.parent.parent / "jobs/et-2010/nmf-bars-noisy.toml"
 MODELS = ["linca", "nmf", "mca"]

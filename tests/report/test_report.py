@@ -16,9 +16,9 @@ from needs import need
 from pages import Page, browse, coloured, pictures
 
 from parallel_et.control.progress import Reporter
+from parallel_et.inference.posterior import Inference
 from parallel_et.report.study import SAMPLE, look_at, spread
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.inference import Inference
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
 DEMO = JOBS / "demo.toml"
@@ -51,7 +51,7 @@ iterations = 3
 def report(*args, ranks=None, cwd="."):
     if ranks is None:
         return call("report", *args, cwd=cwd)
-    return launch(ranks, "-m", "parallel_et.report", *args, cwd=cwd)
+    return launch(ranks, "-m", "parallel_et", "report", *args, cwd=cwd)
 
 
 @pytest.fixture(scope="module")

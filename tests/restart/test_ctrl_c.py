@@ -95,7 +95,7 @@ OTHERS = [
     (
         "trials",
         "small.toml --count 9",
-        "runs.trials",
+        "trials.table",
         "Trials.add",
         "after the trials that are being run",
         "of 9 trials",
@@ -103,7 +103,7 @@ OTHERS = [
     (
         "reproduce",
         "et-2010 --only nmf-bars-noisy --trials 9",
-        "runs.trials",
+        "trials.table",
         "Trials.add",
         "after the trials that are being run",
         "of 9 trials",

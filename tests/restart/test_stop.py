@@ -9,11 +9,10 @@ from launch import call, ended, hooked, ranks_of, start, wait_for
 from mpi4py import MPI
 from restarts import ENDLESS, number
 
+from parallel_et.job.job import read_job
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.claim import Claim
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.job import read_job
-from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.keeper import Claim, Keeper
 
 SLOW = """
 import time

@@ -82,8 +82,8 @@ def test_a_run_that_is_told_to_stop_goes_on_to_the_same_end(points, tmp_path):
     table = job(anneal={"iterations": 60, "stop": stop})
     whole = fit(table, points)
 
-    def end(params, knobs, info):
-        if knobs.iteration == len(whole.history["free_energy"]) - 2:  # calm already
+    def end(params, settings, info):
+        if settings.iteration == len(whole.history["free_energy"]) - 2:  # calm already
             raise KeyError
 
     table["run"] = {"seed": 3, "checkpoint": {"every": 1}}

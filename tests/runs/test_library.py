@@ -31,7 +31,7 @@ def test_fit_takes_an_array_and_a_communicator_and_gives_the_same_on_all_ranks()
     Y = random_data("linca", 90, params, seed=2)
     table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
     seen = []
-    together = fit(table, Y, comm=MPI.COMM_WORLD, watch=lambda params, knobs, info: seen.append(knobs.iteration))
+    together = fit(table, Y, comm=MPI.COMM_WORLD, watch=lambda params, settings, info: seen.append(settings.iteration))
     alone = fit(table, Y, comm=MPI.COMM_SELF)
     assert together.W.tobytes() == alone.W.tobytes()
     assert seen == ([0, 1, 2] if MPI.COMM_WORLD.rank == 0 else [])
@@ -65,16 +65,16 @@ def test_a_fit_that_was_interrupted_goes_on(tmp_path):
     table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2}, {"iterations": 9})
     table["run"]["checkpoint"] = {"every": 4}
 
-    def interrupt(params, knobs, info):
-        seen.append(knobs.iteration)
-        if knobs.iteration == 5:
+    def interrupt(params, settings, info):
+        seen.append(settings.iteration)
+        if settings.iteration == 5:
             raise KeyboardInterrupt
 
     seen = []
     with pytest.raises(KeyboardInterrupt):
         fit(table, Y, output=str(tmp_path / "run"), watch=interrupt)
     resumed = fit(
-        table, Y, output=str(tmp_path / "run"), watch=lambda params, knobs, info: seen.append(knobs.iteration)
+        table, Y, output=str(tmp_path / "run"), watch=lambda params, settings, info: seen.append(settings.iteration)
     )
     assert seen == [0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 8]
     whole = fit(table, Y)
@@ -123,14 +123,14 @@ def test_a_callback_cannot_change_the_run(progress):
     Y = np.random.default_rng(1).normal(size=(50, 3))
     table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
 
-    def spoil(params, knobs, info):
+    def spoil(params, settings, info):
         for array in (*params.values(), info.unused):
             with pytest.raises(ValueError, match="read-only"):
                 array[...] = 1
 
     assert fit(table, Y, watch=spoil, progress=progress).W.tobytes() == fit(table, Y).W.tobytes()
     with pytest.raises(ValueError, match="read-only"):
-        fit(table, Y, watch=lambda params, knobs, info: params["W"].fill(0))
+        fit(table, Y, watch=lambda params, settings, info: params["W"].fill(0))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import numpy as np
 from problems import job_table, params_of, problem_of
 
-from parallel_et.runs.recovery import recovery
+from parallel_et.inference.recovery import recovery
 
 
 def outcome(W, causes):

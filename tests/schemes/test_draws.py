@@ -5,14 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from problems import job_table, problem_of
+from problems import iterate, job_table, problem_of
 from scipy.stats import multivariate_normal
 
 from parallel_et import fit
-from parallel_et.core.contract import Knobs
-from parallel_et.core.em import iterate
+from parallel_et.core.terms import Settings
+from parallel_et.inference.posterior import Inference
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.inference import Inference
 
 SLAB = str(Path(__file__).parents[1] / "slab.py")
 SPREAD, D, H = 0.5, 5, 3
@@ -57,7 +56,7 @@ def test_many_draws_have_the_moments_of_the_posterior_and_give_its_m_step():
     found = [moments(y) for y in Y]
     evidence, q, means = (np.array([point[i] for point in found]) for i in range(3))
     problem, _ = problem_of(table(3000), Y)
-    new, info = iterate(problem, Ranks(), PARAMS, Knobs(0, 1.0, 0.0, len(Y), {}, {}, H))
+    new, info = iterate(problem, Ranks(), PARAMS, Settings(0, 1.0, 0.0, len(Y), {}, {}, H))
     assert info.free_energy == pytest.approx(evidence.mean(), rel=1e-12)
     W = np.linalg.solve(sum(point[3] for point in found), means.T @ Y).T
     np.testing.assert_allclose(new["W"], W, atol=0.02)

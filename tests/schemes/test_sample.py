@@ -11,22 +11,21 @@ from launch import call, ended, hooked, learned, ranks_of, start, train, wait_fo
 from problems import job_table, problem_of, random_data, random_params
 from scipy.special import expit, logsumexp, ndtri
 from scipy.stats import chi2
-from slab import SPREAD, Slab
+from slab import SPREAD, Slab, SlabView
 
 from parallel_et import fit
-from parallel_et.core.contract import Block
-from parallel_et.core.expectation import at_rest
 from parallel_et.core.gibbs import Chains, Sweeps
 from parallel_et.core.posterior import Draws, Listed, SampledMoments
 from parallel_et.core.random import Random
 from parallel_et.core.states import binary
-from parallel_et.core.terms import Knobs
+from parallel_et.core.terms import Block, Settings
+from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
+from parallel_et.job.job import check_job
 from parallel_et.kernels import gibbs, select
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models import MODELS
 from parallel_et.models.parts import linear
-from parallel_et.runs.job import check_job
 
 D, H = 9, 5
 MIXING = {"linca": 6.0, "nmf": 9.0, "mca": 5.0}
@@ -39,7 +38,7 @@ def inferred(model, inference, params, Y, seed=0, beta=1.0):
     if "sigma" not in params or "var" in params:
         table["model"] = model
     problem, _ = problem_of(table, Y)
-    step = at_rest(problem.model, problem.scheme, params, seed)._replace(beta=beta)
+    step = context_at_rest(problem.model, problem.scheme, params, seed)._replace(beta=beta)
     return problem.scheme.infer(step, Block(pad_rows(Y), Y.shape[1], 0), {})[0], step
 
 
@@ -100,16 +99,17 @@ def test_states_come_as_often_as_the_posterior_says_and_a_slightly_wrong_one_is_
     lists = np.array([[*active, *[-1] * (H - len(active))] for active in every], np.int32)
 
     def posterior_of(wrong):
-        ready = step.model.prepare({**params, "sigma": wrong * params["sigma"]}, _knobs(step.model))
-        logs = step.model.log_joint(ready, Y[:, None], lists[None])[0]
+        model = step.evaluator.model
+        evaluator = model.evaluator({**params, "sigma": wrong * params["sigma"]}, settings_of(model))
+        logs = evaluator.log_joint(Y[:, None], lists[None])[0]
         return np.exp(logs - logsumexp(logs))
 
     assert surprise(counts, posterior_of(1.0)) > -3
     assert surprise(counts, posterior_of(1.2)) < -6
 
 
-def _knobs(model):
-    return Knobs(0, 1.0, 0.0, 0, {}, {name: knob.rule(1.0) for name, knob in model.knobs.items()}, H)
+def settings_of(model):
+    return Settings(0, 1.0, 0.0, 0, {}, {name: own.rule(1.0) for name, own in model.schedules.items()}, H)
 
 
 def splitmix(seed, counter):
@@ -183,13 +183,13 @@ def test_the_evidence_is_that_of_the_distinct_states_and_below_the_exact_one(nam
     few, step = inferred({"name": name, "causes": H}, keys, params, Y, beta=0.7)
     exact, _ = inferred({"name": name, "causes": H}, {"scheme": "exact"}, params, Y, beta=0.7)
     assert (few.evidence < exact.evidence).all()
-    best = step.model.best(step.ready, Block(pad_rows(Y), D, 0), few)
-    logs = step.model.log_joint(step.ready, Y, best)
+    best = step.evaluator.observe(Block(pad_rows(Y), D, 0)).best(few)
+    logs = step.evaluator.log_joint(Y, best)
     assert (0.7 * logs <= few.evidence + 1e-9).all()
     if isinstance(few, Listed):
         point, states, _ = few.pairs(np.ones(len(Y), bool))
         assert len(np.unique(np.column_stack([point, binary(states, H)]), axis=0)) == len(point)
-        logs = 0.7 * step.model.log_joint(step.ready, Y[point], states)
+        logs = 0.7 * step.evaluator.log_joint(Y[point], states)
         expected = [logsumexp(logs[point == n]) for n in range(len(Y))]
         np.testing.assert_allclose(few.evidence, expected, rtol=1e-11)
     keys["samples"] = 400 * 4 * H
@@ -204,7 +204,7 @@ def test_distinct_states_may_be_weighed_by_their_joint(name):
     keys = {"scheme": "sample", "samples": 6 * 9 * H, "chains": 9, "weights": "joint"}
     found, step = inferred({"name": name, "causes": H}, keys, params, Y, beta=0.7)
     point, states, q = found.pairs(np.ones(len(Y), bool))
-    logs = 0.7 * step.model.log_joint(step.ready, Y[point], states)
+    logs = 0.7 * step.evaluator.log_joint(Y[point], states)
     np.testing.assert_allclose(q, np.exp(logs - found.evidence[point]), rtol=1e-9)
     np.testing.assert_allclose(np.bincount(point, q), 1.0, rtol=1e-9)
     drawn, _ = inferred({"name": name, "causes": H}, {**keys, "weights": "draws"}, params, Y, beta=0.7)
@@ -242,28 +242,39 @@ def test_mixtures_and_causes_with_several_ways_are_sampled_as_well(monkeypatch):
         assert (found.evidence <= exact.evidence + 1e-9).all()
 
 
-class Values(Slab):
-    """Causes with values that are drawn one by one, given those of all others."""
+class ValuesView(SlabView):
+    """A block whose causes have values that are drawn one by one, given those of all others."""
 
     def begin(self, chains):
         return chains._replace(values=np.ones(chains.active.shape))
 
-    def redraw(self, ready, seen, chains, site, beta, uniforms):
+    def redraw(self, chains, site, beta, uniforms):
+        params = self.evaluator.params
         candidates, active, values = chains
         s = np.where(active, values, 0.0)
         s[..., site] = 0.0
-        fields = ready["W"].T[candidates]
-        rest = seen.Y[:, None] - np.einsum("nlc,ncd->nld", s, fields)
-        own, variance = fields[:, None, site], ready["sigma"] ** 2
+        fields = params["W"].T[candidates]
+        rest = self.block.Y[:, None] - np.einsum("nlc,ncd->nld", s, fields)
+        own, variance = fields[:, None, site], params["sigma"] ** 2
         precision = 1 / SPREAD**2 + (own**2).sum(-1) / variance
         mean = (1 / SPREAD**2 + (own * rest).sum(-1) / variance) / precision
-        odds = self.prior.odds(ready) - np.log(SPREAD * np.sqrt(precision)) + (mean**2 * precision - 1 / SPREAD**2) / 2
+        odds = (
+            self.model.prior.odds(params)
+            - np.log(SPREAD * np.sqrt(precision))
+            + (mean**2 * precision - 1 / SPREAD**2) / 2
+        )
         chance = expit(odds)
         new, value = active.copy(), values.copy()
         new[..., site] = uniforms < chance
         within = np.where(uniforms < chance, uniforms / chance, 0.5)
         value[..., site] = mean + ndtri(np.clip(within, 1e-12, 1 - 1e-12)) / np.sqrt(precision)
         return Chains(candidates, new, value)
+
+
+class Values(Slab):
+    """Causes with values that are drawn."""
+
+    View = ValuesView
 
 
 def test_values_are_drawn_by_a_conditional_of_the_models_own(monkeypatch):

@@ -2,20 +2,21 @@
 
 import numpy as np
 import pytest
-from problems import job_table, problem_of, random_data, random_params
+from problems import job_table, problem_of, random_data, random_params, settings_at
 from scipy.stats import multivariate_normal
 
 from parallel_et import fit
-from parallel_et.core.contract import Block
-from parallel_et.core.em import iterate
-from parallel_et.core.expectation import Expectation, at_rest
 from parallel_et.core.posterior import Draws, Sparse
+from parallel_et.core.scheme import vacant_point_states
+from parallel_et.core.terms import Block
+from parallel_et.em.e_step import EStep, context_at_rest
+from parallel_et.em.loop import em_step
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import Inference
+from parallel_et.job.job import check_job
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.parallel.ranks import Ranks
 from parallel_et.runs.demand import demand
-from parallel_et.runs.inference import Inference
-from parallel_et.runs.job import check_job
 from parallel_et.schemes.parts import gp
 from parallel_et.schemes.parts.regression import START, Kernel, fitted, likelihood, pivoted
 
@@ -30,19 +31,26 @@ def learned(kernel, rank, N=N, every=2, **keys):
     own = {"kernel": kernel, "rank": rank, "every": every}
     table = job_table({"name": "linca", "causes": H}, {**ET, "selection": "gp", "gp": own, **keys})
     problem, params = problem_of(table, Y)
-    for iteration in range(4):
-        params, _ = iterate(problem, Ranks(), params, problem.plan.at(iteration, params))
-    return problem, params, Y
+    return problem, after_iterations(problem, params), Y
+
+
+def after_iterations(problem, params):
+    """The state after some iterations."""
+    state = problem.initial_state(params)
+    for _ in range(4):
+        state, _ = em_step(problem, Ranks(), state, problem.schedule.settings(state))
+    return state
 
 
 def predictions(problem, params, Y, kept):
-    step = at_rest(problem.model, problem.scheme, params)
+    step = context_at_rest(problem.model, problem.scheme, params)
     return step.chooser.predict(Block(pad_rows(Y), D, 0), kept) * params["gp_scale"]
 
 
-def targets_of(problem):
-    targets = np.zeros((len(problem.kept["gp_atoms"]), H + 1))  # what is padded goes to the last column
-    np.put_along_axis(targets, problem.kept["gp_atoms"], problem.kept["gp_means"].astype(float), 1)
+def targets_of(state):
+    kept = state.point_states
+    targets = np.zeros((len(kept["gp_atoms"]), H + 1))  # what is padded goes to the last column
+    np.put_along_axis(targets, kept["gp_atoms"], kept["gp_means"].astype(float), 1)
     return targets[:, :H]
 
 
@@ -59,9 +67,10 @@ def plain_kernel(params, A, B):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_what_all_other_points_predict_is_as_if_each_was_left_out(kernel):
-    problem, params, Y = learned(kernel, 1000)
-    found = predictions(problem, params, Y, problem.kept)
-    Z, targets = points_of(params, Y), targets_of(problem)
+    problem, state, Y = learned(kernel, 1000)
+    params = state.params
+    found = predictions(problem, params, Y, state.point_states)
+    Z, targets = points_of(params, Y), targets_of(state)
     K = plain_kernel(params, Z, Z)
     for n in range(N):
         others = np.arange(N) != n
@@ -78,9 +87,10 @@ def test_what_all_other_points_predict_is_as_if_each_was_left_out(kernel):
 def test_of_low_rank_each_is_left_out_as_well(kernel, single, monkeypatch):
     if not single:
         monkeypatch.setattr(gp, "precision", lambda Q, state: np.float64)
-    problem, params, Y = learned(kernel, 12)
-    found = predictions(problem, params, Y, problem.kept)
-    Z, targets = points_of(params, Y), targets_of(problem)
+    problem, state, Y = learned(kernel, 12)
+    params = state.params
+    found = predictions(problem, params, Y, state.point_states)
+    Z, targets = points_of(params, Y), targets_of(state)
     features = plain_kernel(params, Z, params["gp_pivots"]) @ params["gp_factor"]
     for n in range(N):
         others = features[np.arange(N) != n]
@@ -90,23 +100,25 @@ def test_of_low_rank_each_is_left_out_as_well(kernel, single, monkeypatch):
 
 
 def test_predictions_are_ranked_in_units_of_the_root_of_the_mean_of_target_times_prediction():
-    problem, params, Y = learned("linear", 20)
-    all_of_them = predictions(problem, params, Y, problem.scheme.vacant(N))
-    expected = (targets_of(problem) * all_of_them).mean(0)
+    problem, state, Y = learned("linear", 20)
+    params = state.params
+    all_of_them = predictions(problem, params, Y, vacant_point_states(problem.scheme, N))
+    expected = (targets_of(state) * all_of_them).mean(0)
     np.testing.assert_allclose(params["gp_scale"][0] ** 2, expected, rtol=1e-3)
     added = float(params["gp_white"]) * (params["gp_weights"] ** 2).sum(0) / N
     np.testing.assert_allclose(params["gp_scale"][0] ** 2, (all_of_them**2).mean(0) + added, rtol=1e-3)
 
 
 def test_new_points_are_predicted_by_all_and_infer_selects_by_that():
-    problem, params, Y = learned("rbf", 20)
+    problem, state, Y = learned("rbf", 20)
+    params = state.params
     new = random_data("linca", 30, random_params("linca", D, H, seed=1), seed=7) + 5.0
-    Z, targets = points_of(params, Y), targets_of(problem)
+    Z, targets = points_of(params, Y), targets_of(state)
     features = plain_kernel(params, Z, params["gp_pivots"]) @ params["gp_factor"]
     inner = features.T @ features + float(params["gp_white"]) * np.eye(20)
     theirs = plain_kernel(params, points_of(params, new), params["gp_pivots"]) @ params["gp_factor"]
     expected = theirs @ np.linalg.solve(inner, features.T @ targets)
-    found = predictions(problem, params, new, problem.scheme.vacant(30))
+    found = predictions(problem, params, new, vacant_point_states(problem.scheme, 30))
     np.testing.assert_allclose(found, expected, atol=2e-3)
     candidates = Inference(problem.model, problem.scheme, params, ["candidates"]).block(new)["candidates"]
     np.testing.assert_array_equal(candidates, np.sort(np.argsort(-found / params["gp_scale"], 1)[:, :3], 1))
@@ -136,13 +148,13 @@ def test_where_causes_stand_at_places_each_window_is_left_out(kernel, monkeypatc
     problem, params = problem_of(
         job_table({**model, "learn": ["W", "T"]}, {**ET, "candidates": 2, "selection": "gp", "gp": own}), Y
     )
-    for iteration in range(4):
-        params, _ = iterate(problem, Ranks(), params, problem.plan.at(iteration, params))
-    step, block = at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
-    found = step.chooser.predict(block, problem.kept).reshape(-1, objects) * params["gp_scale"]
+    state = after_iterations(problem, params)
+    params = state.params
+    step, block = context_at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
+    found = step.chooser.predict(block, state.point_states).reshape(-1, objects) * params["gp_scale"]
     windows = points_of(params, in_windows(Y, rows, columns, size, channels))
     targets = np.zeros((n, rows * columns * objects + 1))
-    np.put_along_axis(targets, problem.kept["gp_atoms"], problem.kept["gp_means"].astype(float), 1)
+    np.put_along_axis(targets, state.point_states["gp_atoms"], state.point_states["gp_means"].astype(float), 1)
     targets = targets[:, :-1].reshape(-1, objects)
     assert (targets.sum(0) > 1).all()
     features = plain_kernel(params, windows, params["gp_pivots"]) @ params["gp_factor"]
@@ -152,13 +164,15 @@ def test_where_causes_stand_at_places_each_window_is_left_out(kernel, monkeypatc
         inner = features[others].T @ features[others] + white
         expected = features[m] @ np.linalg.solve(inner, features[others].T @ targets[others])
         np.testing.assert_allclose(found[m], expected, atol=1e-8)
-    alike = step.chooser.predict(block, problem.scheme.vacant(n)).reshape(-1, objects) * params["gp_scale"]
+    alike = (
+        step.chooser.predict(block, vacant_point_states(problem.scheme, n)).reshape(-1, objects) * params["gp_scale"]
+    )
     weights = np.linalg.solve(features.T @ features + white, features.T @ targets)
     np.testing.assert_allclose(alike, features @ weights, atol=1e-8)
     scores = (found / params["gp_scale"]).reshape(n, -1, objects)
     atoms = scores.argmax(1) * objects + np.arange(objects)  # the best place of each object
     best = np.argsort(-scores.max(1), 1)[:, :2]
-    candidates = problem.scheme.selection.select(step, block, None, problem.kept, 2)
+    candidates = problem.scheme.selection.select(step, step.evaluator.observe(block), state.point_states, 2)
     np.testing.assert_array_equal(candidates, np.sort(np.take_along_axis(atoms, best, 1), 1))
 
 
@@ -220,9 +234,9 @@ def test_random_candidates_are_others_in_every_iteration_and_spread_evenly():
     problem, params = problem_of(table, Y)
     seen = []
     for iteration in range(2):
-        knobs = problem.plan.at(iteration, params)
-        Expectation(problem, params, knobs, True).visit(
-            lambda part, block, posterior: seen.append(posterior.candidates)
+        state, settings = problem.initial_state(params), settings_at(problem, iteration, params)
+        EStep(problem, Ranks(), state, settings, read_only=True).visit(
+            lambda part, thread, block, posterior: seen.append(posterior.candidates)
         )
     first, second = np.concatenate(seen)[:2000], np.concatenate(seen)[2000:]
     assert (np.diff(first, axis=1) > 0).all()

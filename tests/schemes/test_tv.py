@@ -1,24 +1,26 @@
 """Kept states and the search for better ones: against brute force, and what every kind of proposal must keep to."""
 
 from itertools import chain, combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from problems import job_table, problem_of, random_data, random_params
+from problems import iterate, job_table, problem_of, random_data, random_params
 from scipy.special import logsumexp
 
 from parallel_et import fit
-from parallel_et.core.contract import Block, EStep, Knobs, Model
-from parallel_et.core.em import iterate
-from parallel_et.core.expectation import at_rest
+from parallel_et.core.model import EnumeratingView, Evaluator, Model
 from parallel_et.core.random import Random
+from parallel_et.core.scheme import Context
 from parallel_et.core.states import Latents, clashes
+from parallel_et.core.terms import Block, Settings
+from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
+from parallel_et.inference.posterior import Inference
 from parallel_et.kernels import VACANT, search
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models import Bernoulli
 from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.inference import Inference
 from parallel_et.schemes.tv import Proposals, TruncatedVariational, TVOptions
 
 N, D, H = 30, 8, 6
@@ -43,10 +45,9 @@ def case(name="linca", inference=None, points=N):
 
 def all_joints(problem, params, Y):
     """The joint of every state, by the atoms that it has."""
-    model = problem.model
-    ready = at_rest(model, problem.scheme, params).ready
+    evaluator = context_at_rest(problem.model, problem.scheme, params).evaluator
     every = chain.from_iterable(combinations(range(H), size) for size in range(H + 1))
-    return {s: model.log_joint(ready, Y, np.array(list(s) or [-1], np.int32)) for s in every}
+    return {s: evaluator.log_joint(Y, np.array(list(s) or [-1], np.int32)) for s in every}
 
 
 def kept_of(states, n):
@@ -56,12 +57,12 @@ def kept_of(states, n):
 @pytest.mark.parametrize("name", ["linca", "nmf", "mca"])
 def test_joints_of_listed_states_equal_the_model_s_own(name):
     problem, params, Y = case(name, {"scheme": "tv", "states": 9, "gamma": 5})
-    step, block = at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), D, 0)
+    step, block = context_at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), D, 0)
     states = np.empty((N, 40, 5), np.int32)
     search.blind(np.uint64(3), 0, np.arange(H, dtype=np.int32), 0, 5, False, states)
     states[:, 3, 0] = VACANT
-    found = problem.model.log_states(step.ready, problem.model.observe_states(step.ready, block), states)
-    expected = problem.model.log_joint(step.ready, Y[:, None], np.maximum(states, -1))
+    found = step.evaluator.observe(block).log_joint(states)
+    expected = step.evaluator.log_joint(Y[:, None], np.maximum(states, -1))
     expected[:, 3] = -np.inf
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
@@ -71,8 +72,8 @@ def test_joints_of_listed_states_equal_the_model_s_own(name):
 def test_the_posterior_is_that_of_the_kept_states(name, beta):
     problem, params, Y = case(name, {"scheme": "tv", "states": 9, "gamma": 4})
     joints = all_joints(problem, params, Y)
-    step = at_rest(problem.model, problem.scheme, params)._replace(beta=beta)
-    posterior, kept = problem.scheme.infer(step, Block(pad_rows(Y), D, 0), problem.scheme.keep(N))
+    step = context_at_rest(problem.model, problem.scheme, params)._replace(beta=beta)
+    posterior, kept = problem.scheme.infer(step, Block(pad_rows(Y), D, 0), problem.scheme.initial_point_states(N))
     for n in range(N):
         states = kept_of(kept["states"], n)
         logs = beta * np.array([joints[s][n] for s in states])
@@ -82,7 +83,7 @@ def test_the_posterior_is_that_of_the_kept_states(name, beta):
             np.exp(value - logsumexp(logs)) * np.isin(np.arange(H), s) for s, value in zip(states, logs, strict=True)
         )
         np.testing.assert_allclose(posterior.means(H)[n], means, atol=1e-10)
-        best = problem.model.best(step.ready, None, posterior)[n]
+        best = posterior.best()[n]
         assert tuple(best[best >= 0]) == states[int(np.argmax(logs))]
 
 
@@ -90,7 +91,9 @@ def test_the_best_of_all_are_kept_if_all_are_proposed():
     problem, params, Y = case("linca", {"scheme": "tv", "states": 7, "gamma": H, "propose": {"select": 64}})
     joints = all_joints(problem, params, Y)
     _, kept = problem.scheme.infer(
-        at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), D, 0), problem.scheme.keep(N)
+        context_at_rest(problem.model, problem.scheme, params),
+        Block(pad_rows(Y), D, 0),
+        problem.scheme.initial_point_states(N),
     )
     for n in range(N):
         assert set(kept_of(kept["states"], n)) == set(sorted(joints, key=lambda s, n=n: -joints[s][n])[:7])
@@ -151,28 +154,36 @@ class Prior:
         return states
 
 
-class Anything:
-    """A model that gives every state a joint of its own, and is asked for nothing else."""
+class AnyView(EnumeratingView):
+    """A block in which every state has a joint of its own."""
 
-    def __init__(self, latents, most):
-        self.latents, self.prior = latents, Prior(latents, most)
-
-    def observe_states(self, ready, block):
-        return block
-
-    def select(self, ready, seen, count):
-        order = np.argsort(seen.rows[:, : self.latents.atoms], 1)[:, :count]
+    def select(self, count):
+        order = np.argsort(self.block.rows[:, : self.model.latents.atoms], 1)[:, :count]
         return np.sort(order, 1).astype(np.int32)
 
-    over_listed = Model.over_listed
+    def log_joint(self, states):
+        worth = np.sin(np.arange(1, 1 + states.shape[2]) * (1 + 3.7 * np.maximum(states, -1)))
+        logs = -np.abs(worth.sum(2) + self.block.rows[:, :1])
+        return np.where(states[:, :, 0] == VACANT, -np.inf, logs)
+
+
+class Anything(Model):
+    """A model that only lists states."""
+
+    View = AnyView
+
+    def __init__(self, latents, most):
+        super().__init__(SimpleNamespace(causes=latents.atoms), 8)
+        self.latents, self.prior = latents, Prior(latents, most)
 
     def mean(self, params, states):
         return np.random.default_rng(3).normal(size=(len(states), 4))
 
-    def log_states(self, ready, seen, states):
-        worth = np.sin(np.arange(1, 1 + states.shape[2]) * (1 + 3.7 * np.maximum(states, -1)))
-        logs = -np.abs(worth.sum(2) + seen.rows[:, :1])
-        return np.where(states[:, :, 0] == VACANT, -np.inf, logs)
+    def statistics(self, stage):
+        return {}
+
+    def maximise(self, stage, params, sums, settings, summary):
+        return {}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -183,7 +194,7 @@ def test_every_kind_gives_states_of_the_model_and_the_same_in_any_blocks(kind, l
     scheme = TruncatedVariational(TVOptions(states=6, gamma=4, start=start, propose={kind: 9}), latents)
     step = at_rest_of(Anything(latents, most), scheme)
     rows = np.random.default_rng(1).normal(size=(20, 8))
-    kept = scheme.keep(20)
+    kept = scheme.initial_point_states(20)
     assert kept["states"].dtype == np.int16
     for iteration in range(4):
         step = step._replace(random=step.random._replace(iteration=iteration))
@@ -208,15 +219,15 @@ def test_every_kind_gives_states_of_the_model_and_the_same_in_any_blocks(kind, l
 
 
 def at_rest_of(model, scheme):
-    guide = scheme.prepare({}, Knobs(0, 1.0, 0.0, 0, {}, {}, scheme.most))
-    return EStep(model, None, guide, None, 1.0, Random(4, 0), lambda phase: None)
+    evaluator = Evaluator(model, {}, Settings(0, 1.0, 0.0, 0, {}, {}, scheme.most))
+    return Context(evaluator, None, None, 1.0, Random(4, 0), lambda phase: None)
 
 
 @pytest.mark.parametrize("latents", LATENTS.values(), ids=LATENTS)
 def test_every_state_is_found_by_flips_in_time(latents):
     most = latents.most_of(3)
     scheme = TruncatedVariational(TVOptions(states=1000, gamma=3, start="blind", propose={"flip": 60}), latents)
-    step, kept, rows = at_rest_of(Anything(latents, most), scheme), scheme.keep(2), np.zeros((2, 8))
+    step, kept, rows = at_rest_of(Anything(latents, most), scheme), scheme.initial_point_states(2), np.zeros((2, 8))
     for iteration in range(150):
         step = step._replace(random=step.random._replace(iteration=iteration))
         _, kept = scheme.infer(step, Block(rows, 8, 0), kept)
@@ -246,8 +257,8 @@ def test_marginals_are_drawn_with_the_right_probabilities():
 def test_states_of_the_prior_with_too_many_causes_are_none(kind):
     keys = {"scheme": "tv", "states": 9, "gamma": 2, "propose": {kind: 20}}
     problem, params, Y = case("linca", keys)
-    step = at_rest(problem.model, problem.scheme, {**params, "pi": np.array(0.6)})
-    kept = problem.scheme.keep(N)
+    step = context_at_rest(problem.model, problem.scheme, {**params, "pi": np.array(0.6)})
+    kept = problem.scheme.initial_point_states(N)
     for iteration in range(5):
         step = step._replace(random=step.random._replace(iteration=iteration))
         posterior, kept = problem.scheme.infer(step, Block(pad_rows(Y), D, 0), kept)
@@ -263,7 +274,7 @@ def test_with_all_states_kept_it_is_exact():
     found = []
     for scheme in ({"scheme": "exact"}, {"scheme": "tv", "states": 64, "gamma": H}):
         problem, _ = problem_of(job_table({"name": "linca", "causes": H}, scheme), Y)
-        found.append(iterate(problem, Ranks(), params, Knobs(0, 1.0, 0.0, 70, {}, {}, H)))
+        found.append(iterate(problem, Ranks(), params, Settings(0, 1.0, 0.0, 70, {}, {}, H)))
     (new, info), (other, energy) = found
     assert abs(info.free_energy - energy.free_energy) < 1e-12 * abs(info.free_energy)
     for name in new:
@@ -278,8 +289,8 @@ def test_with_the_states_of_et_it_is_never_below_et(name):
     other, _, _ = case(name, keys, 200)
     for seed in range(5):
         params = random_params(name, D, H, seed)
-        knobs = Knobs(seed, 1.0, 0.0, 200, {}, {"rho": 1e12}, 3)
-        kept, constructed = (iterate(p, Ranks(), params, knobs)[1].free_energy for p in (problem, other))
+        settings = Settings(seed, 1.0, 0.0, 200, {}, {"rho": 1e12}, 3)
+        kept, constructed = (iterate(p, Ranks(), params, settings)[1].free_energy for p in (problem, other))
         assert kept >= constructed - 1e-12 * abs(constructed)
 
 
@@ -328,13 +339,13 @@ def test_a_model_without_a_prior_is_not_drawn_from():
     scheme = TruncatedVariational(TVOptions(states=3, gamma=2, propose={"prior": 2}), Latents(7))
     model = Anything(Latents(7), 2)
     del model.prior
-    with pytest.raises(UserError, match="expected a model with a prior for marginals and prior, found Anything"):
-        scheme.infer(at_rest_of(model, scheme), Block(np.zeros((2, 8)), 8, 0), scheme.keep(2))
+    with pytest.raises(UserError, match=r"expected a class that declares self\.prior"):
+        scheme.infer(at_rest_of(model, scheme), Block(np.zeros((2, 8)), 8, 0), scheme.initial_point_states(2))
 
 
 def test_kept_states_take_two_bytes_an_atom():
     scheme = TruncatedVariational(TVOptions(states=60, gamma=8), Latents(200))
-    assert scheme.keep(100)["states"].nbytes == 100 * 60 * 8 * 2
+    assert scheme.initial_point_states(100)["states"].nbytes == 100 * 60 * 8 * 2
 
 
 def test_a_fit_with_hard_em_learns(tmp_path):

@@ -11,7 +11,7 @@ from many_fits import ANNEAL, FULL, GP, JOBS, data_of, table_of
 from problems import problem_of
 
 from parallel_et.errors import UserError
-from parallel_et.runs.job import check_job
+from parallel_et.job.job import check_job
 
 POINTS, ITERATIONS = 240, 60
 VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {

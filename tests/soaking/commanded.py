@@ -58,7 +58,7 @@ class Commanded:
         """Start it, with what it prints in a file."""
         with open(self.place / "said", "w") as said:
             self.process = subprocess.Popen(
-                command(ranks, "-m", f"parallel_et.{self.name}", *args, on=self.start),
+                command(ranks, "-m", "parallel_et", self.name, *args, on=self.start),
                 cwd=self.place,
                 env=self.env,
                 stdin=subprocess.DEVNULL,

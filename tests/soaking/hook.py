@@ -42,7 +42,7 @@ def slow_iterations(module):
     after = module.Keeper._after
 
     def slowly(keeper):
-        if os.path.exists("hold") and keeper.training.at.iteration >= int(Path("hold").read_text() or 0):
+        if os.path.exists("hold") and keeper.training.state.iteration >= int(Path("hold").read_text() or 0):
             time.sleep(0.1)
         return after(keeper)
 
@@ -100,6 +100,6 @@ def limits(word, name, value):
 later("parallel_et.runs.keeper", slow_iterations)
 later("parallel_et.io.whole", slow_files)
 later("parallel_et.io.output", slow_rows("Output", "write"))
-later("parallel_et.runs.trials", slow_rows("Trials", "add"))
+later("parallel_et.trials.table", slow_rows("Trials", "add"))
 later("parallel_et.models.parts.linear", limits("dealt", "LARGE", 0))
-later("parallel_et.core.expectation", limits("without memory", "ROOM", -(1 << 40)))
+later("parallel_et.em.e_step", limits("without memory", "ROOM", -(1 << 40)))

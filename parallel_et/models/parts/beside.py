@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parallel_et.core.contract import Params
+from parallel_et.core.terms import Params
 from parallel_et.kernels.counts import LEAST
 from parallel_et.models.parts.noises import Gauss, Poisson
 from parallel_et.models.parts.starts import lower_envelopes

@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from parallel_et.core.contract import Block, Params, Sum
 from parallel_et.core.states import best
+from parallel_et.core.terms import Block, Params, Statistic
 from parallel_et.kernels import mixture
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.parts.fields import rows_of
-from parallel_et.models.parts.mixture import Form, each_cluster
+from parallel_et.models.parts.mixture import Form, JointForm, each_cluster
 
 LEAST = 1e-100
 """Least variance."""
@@ -94,15 +94,15 @@ class Spherical:
         """Without variances that are none."""
         return np.maximum(var, LEAST)
 
-    def form(self, params: Params) -> Any:
-        """How log joints are computed."""
+    def form(self, params: Params) -> JointForm:
+        """Return the computation of log joints."""
         var, table = params["var"], rows_of(params)
         bias = np.log(params["pi"]) - 0.5 * self.D * np.log(2 * np.pi * var)
         return round_form(table, 1 / var, bias, params["W"].mean(1))
 
-    def sums(self, square: Any) -> dict[str, Sum]:
+    def sums(self, square: Any) -> dict[str, Statistic]:
         """Its statistics; ``square`` is the bound of (y_d - w_cd)^2."""
-        return {"squares": Sum((self.C,), lambda params, summary: self.D * square(params, summary))}
+        return {"squares": Statistic((self.C,), lambda params, summary: self.D * square(params, summary))}
 
     def collect(self, W: np.ndarray, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
         """Add what the kernel does not: all but sums of squares. W (D, C) are the means of the E-step."""
@@ -145,7 +145,7 @@ class Diagonal(Spherical):
     def along(self, variances: np.ndarray) -> Any:
         return variances[:, None]
 
-    def form(self, params: Params) -> Any:
+    def form(self, params: Params) -> JointForm:
         D, centre, table = self.D, params["W"].mean(1), rows_of(params)
         precision = 1 / params["var"].T
         W = params["W"].T - centre
@@ -160,8 +160,8 @@ class Diagonal(Spherical):
         weights = (precision * W, -0.5 * precision, constant[:, None])
         return Form(mixture.ALONG, table, scale, bias, weights, features)
 
-    def sums(self, square: Any) -> dict[str, Sum]:
-        return {"squares": Sum((self.C * self.width,), square)}
+    def sums(self, square: Any) -> dict[str, Statistic]:
+        return {"squares": Statistic((self.C * self.width,), square)}
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
         squares = np.maximum(self.carried(sums, gaps, old, move)["squares"], ROUNDING * sums["squares"])
@@ -196,13 +196,13 @@ class Full(Spherical):
     def inside(self, var: np.ndarray) -> np.ndarray:
         return positive(var)
 
-    def form(self, params: Params) -> Any:
+    def form(self, params: Params) -> JointForm:
         root = roots(params["var"])
         bias = np.log(params["pi"]) - 0.5 * self.D * np.log(2 * np.pi) - log_diagonal(root)
         return FullForm(np.ascontiguousarray(params["W"].T), inverse(root), bias)
 
-    def sums(self, square: Any) -> dict[str, Sum]:
-        return {"products": Sum((self.C, self.D, self.D), square)}
+    def sums(self, square: Any) -> dict[str, Statistic]:
+        return {"products": Statistic((self.C, self.D, self.D), square)}
 
     def collect(self, W: np.ndarray, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
         products = np.zeros((self.C, self.D, self.D))
@@ -238,7 +238,7 @@ class Tied(Full):
 
     axes = "1DD"
 
-    def form(self, params: Params) -> Any:
+    def form(self, params: Params) -> JointForm:
         D, centre, root = self.D, params["W"].mean(1), roots(params["var"])
         R = inverse(root)[0]
         table = pad_rows((params["W"].T - centre) @ R)
@@ -246,8 +246,8 @@ class Tied(Full):
         form = round_form(table, np.ones(self.C), bias, np.zeros(D))
         return replace(form, whiten=lambda rows: (rows[:, :D] - centre) @ R)
 
-    def sums(self, square: Any) -> dict[str, Sum]:
-        return {"products": Sum((self.D, self.D), square)}
+    def sums(self, square: Any) -> dict[str, Statistic]:
+        return {"products": Statistic((self.D, self.D), square)}
 
     def collect(self, W: np.ndarray, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
         products = np.zeros((self.D, self.D))

@@ -2,13 +2,18 @@
 
 import numpy as np
 
-from parallel_et.core.contract import Param, Params
 from parallel_et.core.states import binary
-from parallel_et.core.terms import Deal, alone
-from parallel_et.kernels import counts, select
-from parallel_et.kernels.rows import aligned, pad_rows, padded
+from parallel_et.core.terms import Param, Params
+from parallel_et.kernels import select
+from parallel_et.kernels.rows import aligned, pad_rows
 
 W = Param("DH", "generative fields, one for each cause")
+
+
+def divided(total: np.ndarray, weight: np.ndarray, least: float, old: np.ndarray) -> np.ndarray:
+    """Return total / weight where the weight is above the ``least``, and the ``old`` values elsewhere."""
+    known = weight > least
+    return np.where(known, total / np.where(known, weight, 1.0), old)
 
 
 def sums_by_atom(states: np.ndarray, values: np.ndarray, atoms: int) -> np.ndarray:
@@ -21,19 +26,9 @@ def with_none(table: np.ndarray, none: float = 0.0) -> np.ndarray:
     return np.concatenate([table, np.full_like(table[:1], none)])
 
 
-def rows_of(params: Params, name: str = "W", deal: Deal = alone) -> np.ndarray:
-    """Fields as rows, padded as the kernels like them: (H, width); those of many ranks in a room."""
-    fields = params[name].T
-    H, D = fields.shape
-    if deal.size == 1 and fields.flags.c_contiguous and padded(D) == D:
-        return pad_rows(fields)
-    room = deal.room("fields", (H, padded(D)))
-
-    def copy(first: int, last: int) -> None:
-        room[first:last, :D], room[first:last, D:] = fields[first:last], 0.0
-
-    deal.here(H, copy)
-    return room
+def rows_of(params: Params, name: str = "W") -> np.ndarray:
+    """Return fields as rows (H, width), padded for the kernels."""
+    return pad_rows(params[name].T)
 
 
 def all_products(Y: np.ndarray, WT: np.ndarray) -> np.ndarray:
@@ -50,6 +45,8 @@ def overshoot(Y: np.ndarray, WT: np.ndarray) -> np.ndarray:
 
 def overshoot_of_counts(Y: np.ndarray, WT: np.ndarray, logs: np.ndarray) -> np.ndarray:
     """As ``overshoot`` for Poisson noise, up to a term of y alone; fields and their logarithms (H, width); (n, H)."""
+    from parallel_et.kernels import counts  # models of counts import it first: only their jobs load it
+
     scores = np.empty((len(Y), len(WT)))
     counts.overshoot(Y, WT, logs, scores)
     return scores

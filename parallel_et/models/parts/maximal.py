@@ -2,17 +2,17 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Params, Sum, Summary, Totals
+from parallel_et.core.model import UNUSED, BlockView, EnumeratingView, Evaluator, Model
 from parallel_et.core.options import ModelOptions, number_of
 from parallel_et.core.posterior import Listed, Posterior, Sparse, Tabled
 from parallel_et.core.states import Table
+from parallel_et.core.terms import Params, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.kernels import counts, maximal, shares, truncated
 from parallel_et.kernels.rows import LANES, aligned
 from parallel_et.models.parts.beside import fields_beside
@@ -21,6 +21,7 @@ from parallel_et.models.parts.fields import (
     all_products,
     best_below,
     block_norms,
+    divided,
     overshoot,
     overshoot_of_counts,
     rows_of,
@@ -64,40 +65,200 @@ FEW = 20
 """Points with a cause from which on their quantile says something of its field."""
 
 
-@dataclass(frozen=True)
-class Ready:
-    """Of one iteration: W^T (H, width), what the M-step makes shares of, and the constants of the log joint.
+class MaximalEvaluator(Evaluator):
+    """A maximal model with its parameters bound.
 
-    ``factors`` (H, width) are what products with points make the log joint of single causes of: W, for counts log W,
-    whose W is brought to ``LEAST`` where it is below.
+    Attributes
+    ----------
+    WT : (H, width) the fields as rows; for counts at least ``LEAST``
+    factors : (H, width) W, or log W for counts; products of points with them give the log joints of single causes
+    softness : how the M-step shares points among causes
+    precision : 1 / sigma^2; 1 for counts
+    bias : (H,) log odds of each cause, less what its field alone costs
+    odds : (H,) or (1,) log odds that a cause is active
+    empty : log joint of no active cause and a point of zeros
     """
 
-    WT: np.ndarray
-    factors: np.ndarray
-    softness: Softness
-    precision: float
-    bias: np.ndarray
-    odds: np.ndarray
-    empty: float
+    model: "MaximalModel"
+
+    def __init__(self, model: "MaximalModel", params: Params, settings: Settings) -> None:
+        super().__init__(model, params, settings)
+        empty, odds = model.prior.empty(params), model.prior.odds(params)
+        if model.counts:
+            fields = np.maximum(params["W"], counts.LEAST)
+            self.WT, self.factors, self.precision = rows_of({"W": fields}), rows_of({"W": np.log(fields)}), 1.0
+            self.empty, self.bias = empty, odds - fields.sum(0)
+        else:
+            variance = float(params["sigma"]) ** 2
+            self.WT = self.factors = rows_of(params)
+            self.empty, self.precision = empty - 0.5 * model.D * np.log(2 * np.pi * variance), 1 / variance
+            self.bias = odds - 0.5 * self.precision * block_norms(self.WT)
+        self.odds = np.atleast_1d(odds)
+        self.softness = model.softness(self.WT, settings)
+
+    def log_joint(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
+        """Return log p(s, y) from the maximum of the fields, (...)."""
+        model = self.model
+        odds = with_none(np.broadcast_to(self.odds, model.H))[states].sum(-1)
+        mean = with_none(self.WT[:, : model.D])[states].max(-2)
+        if model.counts:
+            return self.empty + odds + model.noise.log({}, Y, np.maximum(mean, counts.LEAST))
+        return self.empty + odds - 0.5 * self.precision * ((Y - mean) ** 2).sum(-1)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Of a block: Y (n, width), the log joint of the empty state (n,), and products with the factors (n, H) or (n, 0).
+class MaximalView(EnumeratingView):
+    """A block of points under a maximal model: log joints by residuals, those of single causes by products."""
 
-    ``level`` (n,) is the part of the log joint that has nothing to do with the mean; for counts ``base`` is that too,
-    as the factors tell the difference.
-    """
+    evaluator: MaximalEvaluator
+    model: "MaximalModel"
 
-    Y: np.ndarray
-    level: np.ndarray
-    base: np.ndarray
-    product: np.ndarray
+    @cached_property
+    def level(self) -> np.ndarray:
+        """The part of the log joint that does not depend on the mean, (n,)."""
+        if self.model.counts:
+            return self.evaluator.empty - log_factorials(self.block.rows)
+        return np.full(len(self), self.evaluator.empty)
+
+    @cached_property
+    def base(self) -> np.ndarray:
+        """Log joint of the empty state, (n,); for counts the level, to which products with the factors add the rest."""
+        if self.model.counts:
+            return self.level
+        return self.evaluator.empty - 0.5 * self.evaluator.precision * block_norms(self.block.rows)
+
+    def log_joint(self, states: np.ndarray) -> np.ndarray:
+        if self._coarse(False):
+            return super().log_joint(states)
+        by, logs = self.evaluator, np.empty(states.shape[:2])
+        maximal.log_states(
+            self.block.rows, by.WT, by.factors, self.model.counts, self.level, by.odds, by.precision, states, logs
+        )
+        return logs
+
+    def log_singles(self) -> np.ndarray:
+        if self._coarse(True):
+            return super().log_singles()
+        by = self.evaluator
+        return all_products(self.block.rows, by.factors) * by.precision + by.bias + self.base[:, None]
+
+    def select(self, count: int) -> np.ndarray:
+        by, rows = self.evaluator, self.block.rows
+        scores = overshoot_of_counts(rows, by.WT, by.factors) if self.model.counts else overshoot(rows, by.WT)
+        return best_below(scores, count, rows, by.factors, by.precision, by.bias)
+
+    def over_table(self, candidates: np.ndarray, table: Table, beta: float) -> Posterior:
+        model, by, rows, n = self.model, self.evaluator, self.block.rows, len(candidates)
+        if self._coarse(self.singles):
+            return super().over_table(candidates, table, beta)
+        if model.counts and candidates.shape[1] == model.H and n >= MANY and len(table) * model.width <= MOST_ROOM:
+            return self._over_all(candidates, table, beta)
+        alone = all_products(rows, by.factors) if self.singles else np.empty((n, 0))
+        evidence, weights = np.empty(n), np.empty((n, len(table)))
+        maximal.posterior(
+            rows,
+            by.WT,
+            by.factors,
+            model.counts,
+            self.level,
+            self.base,
+            by.bias,
+            by.odds,
+            by.precision,
+            beta,
+            candidates,
+            table.size,
+            table.inner,
+            alone,
+            evidence,
+            weights,
+        )
+        return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(alone))
+
+    def _coarse(self, singles: bool) -> bool:
+        """Return whether products with points lose digits, so that log joints come from residuals."""
+        return (self.model.counts or singles) and len(far(self.base)) > 0
+
+    def _over_all(self, candidates: np.ndarray, table: Table, beta: float) -> Tabled:
+        """Return the posterior of counts if all causes are candidates: their log joints are products with log means."""
+        by, width = self.evaluator, self.model.width
+        tops, top_logs = aligned((len(table), width)), aligned((len(table), width))
+        counts.fields_of_states(by.WT, by.factors, table.inner, tops, top_logs)
+        odds = np.append(np.broadcast_to(by.odds, self.model.H), 0.0)[table.members].sum(1)
+        evidence, logs = np.empty(len(candidates)), all_products(self.block.rows, top_logs)
+        logs += odds - tops[:, : self.model.D].sum(1)
+        logs += self.level[:, None]
+        truncated.weigh(logs, beta, evidence)
+        return Tabled(evidence, candidates, table, Sparse.of(logs), Sparse.of(np.empty((len(self), 0))))
+
+    def reconstruct(self, posterior: Tabled | Listed) -> np.ndarray:
+        means = aligned((len(self), self.model.width))
+        maximal.expected_means(self.evaluator.WT, *weighted(posterior, self.model.H), means)
+        return means[:, : self.model.D]
+
+    def accumulate(self, stage: str, posterior: Tabled | Listed, used: np.ndarray, total: Sums) -> None:
+        model, by, Y, H = self.model, self.evaluator, self.block.rows, self.model.H
+        candidates, members, *q = weighted(posterior, H)
+        if stage == "sigma":
+            errors = np.empty(len(Y))
+            maximal.expected_errors(Y, by.WT, candidates, members, *q, errors)
+            total.add("error", errors[used].sum())
+            return
+        found = {name: np.zeros(one.shape) for name, one in model.statistics(stage).items()}
+        numerator, alone, active = found["numerator"], found["alone"], found["active"]
+        inner = posterior.table.inner if isinstance(posterior, Tabled) else np.empty((0, 4), np.int32)
+        weights, singles = Sparse(*q[:3]), Sparse(*q[3:])
+        points, every = Y, used
+        worthwhile = len(members) < len(weights.value) and len(Y) * len(members) <= MOST_ROOM
+        if isinstance(posterior, Tabled) and candidates.shape[1] == H and worthwhile:
+            points, candidates, weights = self._by_state(posterior.table, weights, used)
+            inner, every = inner[:0], np.ones(len(points), bool)
+        shares.weighted_sums(
+            points,
+            *by.softness,
+            min(model.shared, members.shape[1]),
+            candidates,
+            members,
+            inner,
+            *weights,
+            every,
+            *(found.get(name, NONE) for name in ("numerator", "denominator", "alone", "active", "many")),
+        )
+        if len(singles.value) > DENSE * len(Y) * H:
+            table = np.empty((len(Y), H))
+            shares.spread(*singles, used, table)
+            by_cause = table.sum(0)
+            numerator += table.T @ Y
+            alone += by_cause
+            active += by_cause
+        else:
+            shares.sums_of_singles(Y, *singles, used, numerator, alone, active)
+        for name, values in found.items():
+            total.add(name, values)
+
+    def _by_state(self, table: Table, weights: Sparse, used: np.ndarray) -> tuple[np.ndarray, np.ndarray, Sparse]:
+        """Return one point for each of m states, with candidates and weights, that add to all sums what the block adds.
+
+        If all causes are candidates, the share of a cause in a state is the same for all points. The points of a state
+        then add as much as their mean, (m, width).
+        """
+        Y = self.block.rows
+        q = np.empty((len(Y), len(table)))
+        shares.spread(*weights, used, q)
+        mass = q.sum(0)
+        some = np.flatnonzero(mass).astype(np.int32)
+        learned = table.size[some] <= self.model.shared
+        means = aligned((len(some), self.model.width))
+        means[learned] = q[:, some[learned]].T @ Y / mass[some[learned], None]
+        means[~learned] = 0.0
+        each = np.arange(len(some) + 1)
+        every = np.tile(np.arange(self.model.H, dtype=np.int32), (len(some), 1))
+        return means, every, Sparse(each, some, mass[some])
 
 
 class MaximalModel(Model):
     """Non-negative fields of which the largest counts; the joint has the true maximum, the M-step a soft one."""
 
+    View: ClassVar[type[BlockView]] = MaximalView
     Options: ClassVar[type[ModelOptions]] = NoiseOptions
     prior: Bernoulli
     noise: Gauss | Poisson
@@ -114,36 +275,35 @@ class MaximalModel(Model):
         if self.counts and "sigma" in self.params:
             self.params = without_sigma(self.params, options)
 
+    def evaluator(self, params: Params, settings: Settings) -> MaximalEvaluator:
+        return MaximalEvaluator(self, params, settings)
+
     @classmethod
-    def keys_told_by(cls, arrays: Params) -> dict[str, Any]:
+    def keys_in(cls, arrays: Params) -> dict[str, Any]:
         return {"noise": "gauss" if "sigma" in arrays else "poisson"} if "sigma" in cls.params else {}
 
-    def check(self, summary: Summary) -> None:
-        if isinstance(self.noise, Poisson):
-            self.noise.check(summary)
-
-    def start(self, name: str, summary: Summary) -> tuple[float, float]:
+    def initial_value(self, name: str, summary: Summary) -> tuple[float, float]:
         # as bright as the sum of the active causes would be: fields do not add up here
         active = max(1.0, min(2.0, self.H * number_of(self, "pi", summary)))
         mean = active * max(summary.mean, summary.rms / 3) or 1.0
         return mean, mean / 3
 
-    def from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
+    def fields_from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
         return lower_envelopes(fields, points, along)
 
-    def beside(
+    def propose_fields(
         self, params: Params, fields: np.ndarray, points: np.ndarray, rest: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
         return fields_beside(self.noise, params, fields, points, rest)
 
-    def released(self, W: np.ndarray, points: np.ndarray, active: np.ndarray) -> np.ndarray:
+    def release_fields(self, W: np.ndarray, points: np.ndarray, active: np.ndarray) -> np.ndarray:
         # a value that never is the largest is never learned: others, active in its stead, hide that it is too small
         raised = W.copy()
         for h in np.flatnonzero((active > 0.5).sum(0) >= FEW):
             raised[:, h] = np.maximum(W[:, h], np.quantile(points[active[:, h] > 0.5], LOW, axis=0))
         return raised
 
-    def beside_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
+    def values_with_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
         return sure_start(self, probability, summary)
 
     def nanoseconds(self, states: int) -> float:
@@ -152,178 +312,22 @@ class MaximalModel(Model):
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         return with_none(params["W"].T)[states].max(-2)
 
-    def prepare(self, params: Params, knobs: Knobs) -> Ready:
-        empty, odds = self.prior.empty(params), self.prior.odds(params)
-        if self.counts:
-            fields = np.maximum(params["W"], counts.LEAST)
-            WT, factors, precision = rows_of({"W": fields}), rows_of({"W": np.log(fields)}), 1.0
-            bias = odds - fields.sum(0)
-        else:
-            variance, WT = float(params["sigma"]) ** 2, rows_of(params)
-            empty, precision, factors = empty - 0.5 * self.D * np.log(2 * np.pi * variance), 1 / variance, WT
-            bias = odds - 0.5 * precision * block_norms(WT)
-        return Ready(WT, factors, self.softness(WT, knobs), precision, bias, np.atleast_1d(odds), empty)
+    def softness(self, WT: np.ndarray, settings: Settings) -> Softness:
+        """Return how fields (H, width) share points in the M-step."""
+        return powers(WT, settings.model["rho"], settings.most)
 
-    def softness(self, WT: np.ndarray, knobs: Knobs) -> Softness:
-        """Of which fields (H, width) have which share."""
-        return powers(WT, knobs.model["rho"], knobs.most)
-
-    def log_joint(self, ready: Ready, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        odds = with_none(np.broadcast_to(ready.odds, self.H))[states].sum(-1)
-        mean = with_none(ready.WT[:, : self.D])[states].max(-2)
-        if self.counts:
-            return ready.empty + odds + self.noise.log({}, Y, np.maximum(mean, counts.LEAST))
-        return ready.empty + odds - 0.5 * ready.precision * ((Y - mean) ** 2).sum(-1)
-
-    def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
-        Y = block.rows
-        if self.counts:
-            level = base = ready.empty - log_factorials(Y)
-        else:
-            level, base = np.full(len(Y), ready.empty), ready.empty - 0.5 * ready.precision * block_norms(Y)
-        return Seen(Y, level, base, all_products(Y, ready.factors) if singles else np.empty((len(Y), 0)))
-
-    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        WT, factors = ready.WT, ready.factors
-        scores = overshoot_of_counts(seen.Y, WT, factors) if self.counts else overshoot(seen.Y, WT)
-        return best_below(scores, count, seen.Y, factors, ready.precision, ready.bias)
-
-    def over_table(
-        self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
-    ) -> Posterior:
-        n = len(candidates)
-        if self._by_residuals(seen.base, singles):
-            return super().over_table(ready, Block(seen.Y, self.D, 0), candidates, table, beta, singles)
-        if self.counts and candidates.shape[1] == self.H and n >= MANY and len(table) * self.width <= MOST_ROOM:
-            return self._over_all(ready, seen, candidates, table, beta)
-        evidence, weights = np.empty(n), np.empty((n, len(table)))
-        maximal.posterior(
-            seen.Y,
-            ready.WT,
-            ready.factors,
-            self.counts,
-            seen.level,
-            seen.base,
-            ready.bias,
-            ready.odds,
-            ready.precision,
-            beta,
-            candidates,
-            table.size,
-            table.inner,
-            seen.product,
-            evidence,
-            weights,
-        )
-        return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(seen.product))
-
-    def _by_residuals(self, base: np.ndarray, singles: bool) -> bool:
-        """Return whether products with points are too coarse, from the log joints (n,) of the empty state."""
-        return (self.counts or singles) and len(far(base)) > 0
-
-    def _over_all(self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float) -> Tabled:
-        """As ``over_table``, where all causes are candidates: the log joint of counts is a product with log means."""
-        tops, top_logs = aligned((len(table), self.width)), aligned((len(table), self.width))
-        counts.fields_of_states(ready.WT, ready.factors, table.inner, tops, top_logs)
-        odds = np.append(np.broadcast_to(ready.odds, self.H), 0.0)[table.members].sum(1)
-        evidence, logs = np.empty(len(candidates)), all_products(seen.Y, top_logs)
-        logs += odds - tops[:, : self.D].sum(1)
-        logs += seen.level[:, None]
-        truncated.weigh(logs, beta, evidence)
-        return Tabled(evidence, candidates, table, Sparse.of(logs), Sparse.of(seen.product))
-
-    def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
-        if self._by_residuals(seen.base, False):
-            return super().log_states(ready, Block(seen.Y, self.D, 0), states)
-        logs = np.empty(states.shape[:2])
-        WT, factors, odds, precision = ready.WT, ready.factors, ready.odds, ready.precision
-        maximal.log_states(seen.Y, WT, factors, self.counts, seen.level, odds, precision, states, logs)
-        return logs
-
-    def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
-        seen = self.observe(ready, block, True)
-        if self._by_residuals(seen.base, True):
-            return super().log_singles(ready, block)
-        return seen.product * ready.precision + ready.bias + seen.base[:, None]
-
-    def reconstruct(self, ready: Ready, params: Params, posterior: Tabled | Listed) -> np.ndarray:
-        means = aligned((len(posterior.evidence), self.width))
-        maximal.expected_means(ready.WT, *weighted(posterior, self.H), means)
-        return means[:, : self.D]
-
-    def sums(self, stage: str) -> Mapping[str, Sum]:
+    def statistics(self, stage: str) -> Mapping[str, Statistic]:
         if stage == "sigma":
-            return {"error": Sum((), lambda params, summary: self.D * (summary.largest + params["W"].max()) ** 2)}
+            return {"error": Statistic((), lambda params, summary: self.D * (summary.largest + params["W"].max()) ** 2)}
         field = (self.H, self.width)
         return {
-            "numerator": Sum(field, lambda params, summary: summary.largest),
-            "denominator": Sum(field),
-            "alone": Sum((self.H,)),
-            "active": Sum((self.H,)),
+            "numerator": Statistic(field, lambda params, summary: summary.largest),
+            "denominator": Statistic(field),
+            "alone": Statistic((self.H,)),
+            "active": Statistic((self.H,)),
         }
 
-    def collect(
-        self, stage: str, ready: Ready, block: Block, posterior: Tabled | Listed, used: np.ndarray, total: Any
-    ) -> None:
-        Y, (candidates, members, *q) = block.rows, weighted(posterior, self.H)
-        if stage == "sigma":
-            errors = np.empty(len(Y))
-            maximal.expected_errors(Y, ready.WT, candidates, members, *q, errors)
-            total.add("error", errors[used].sum())
-            return
-        found = {name: np.zeros(one.shape) for name, one in self.sums(stage).items()}
-        numerator, alone, active = found["numerator"], found["alone"], found["active"]
-        inner = posterior.table.inner if isinstance(posterior, Tabled) else np.empty((0, 4), np.int32)
-        weights, singles = Sparse(*q[:3]), Sparse(*q[3:])
-        points, every = Y, used
-        worthwhile = len(members) < len(weights.value) and len(Y) * len(members) <= MOST_ROOM
-        if isinstance(posterior, Tabled) and candidates.shape[1] == self.H and worthwhile:
-            points, candidates, weights = self._by_state(Y, posterior.table, weights, used)
-            inner, every = inner[:0], np.ones(len(points), bool)
-        shares.weighted_sums(
-            points,
-            *ready.softness,
-            min(self.shared, members.shape[1]),
-            candidates,
-            members,
-            inner,
-            *weights,
-            every,
-            *(found.get(name, NONE) for name in ("numerator", "denominator", "alone", "active", "many")),
-        )
-        if len(singles.value) > DENSE * len(Y) * self.H:
-            table = np.empty((len(Y), self.H))
-            shares.spread(*singles, used, table)
-            by_cause = table.sum(0)
-            numerator += table.T @ Y
-            alone += by_cause
-            active += by_cause
-        else:
-            shares.sums_of_singles(Y, *singles, used, numerator, alone, active)
-        for name, values in found.items():
-            total.add(name, values)
-
-    def _by_state(
-        self, Y: np.ndarray, table: Table, weights: Sparse, used: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, Sparse]:
-        """Points (m, width) that have a state each, with its weight, and add as much to all sums as those of a block.
-
-        Where all causes are candidates, the share of a cause in a state is that of all points: a state's points are
-        as much as their mean.
-        """
-        q = np.empty((len(Y), len(table)))
-        shares.spread(*weights, used, q)
-        mass = q.sum(0)
-        some = np.flatnonzero(mass).astype(np.int32)
-        learned = table.size[some] <= self.shared
-        means = aligned((len(some), self.width))
-        means[learned] = q[:, some[learned]].T @ Y / mass[some[learned], None]
-        means[~learned] = 0.0
-        each = np.arange(len(some) + 1)
-        every = np.tile(np.arange(self.H, dtype=np.int32), (len(some), 1))
-        return means, every, Sparse(each, some, mass[some])
-
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         points = float(sums["points"])
         new: dict[str, np.ndarray] = {}
         if stage == "sigma":
@@ -332,17 +336,17 @@ class MaximalModel(Model):
         if "W" in self.options.learn:
             weight = sums["denominator"][:, : self.D] + sums["alone"][:, None]
             known = weight > UNUSED * points
-            WT = np.where(known, sums["numerator"][:, : self.D] / np.where(known, weight, 1.0), params["W"].T)
-            if knobs.undisturbed and self.shared >= knobs.most:
+            WT = divided(sums["numerator"][:, : self.D], weight, UNUSED * points, params["W"].T)
+            if settings.undisturbed and self.shared >= settings.most:
                 WT = in_order(params["W"].T, WT, np.where(known, weight, UNUSED**2 * points))
             new |= self.constrain({"W": WT.T})
         if "pi" in self.options.learn:
-            new["pi"] = self.prior.learn(params, sums["active"], points, knobs)
+            new["pi"] = self.prior.learn(params, sums["active"], points, settings)
         return new
 
 
 def log_factorials(Y: np.ndarray) -> np.ndarray:
-    """Sum of log(y!) of each row, (n,)."""
+    """Return the sum of log(y!) of each row, (n,)."""
     found = np.empty(len(Y))
     counts.log_factorials(Y, found)
     return found

@@ -1,17 +1,20 @@
 """What all mixtures share: exactly one of C clusters is active (TV Alg. 2)."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from parallel_et.core.contract import UNUSED, Block, Knobs, Model, Param, Params, Sum, Summary, Totals
+from parallel_et.core.model import UNUSED, EnumeratingView, Evaluator, Model
 from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.core.states import Latents, Table, best
+from parallel_et.core.terms import Block, Param, Params, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.kernels import mixture, truncated
 from parallel_et.kernels.rows import aligned, pad_rows, padded
+from parallel_et.models.parts.fields import rows_of
 from parallel_et.models.parts.priors import EDGE, Categorical
 from parallel_et.models.parts.rounding import far
 
@@ -24,6 +27,8 @@ PIECE = 1 << 17
 """Numbers in single precision that are compared at a time, points times clusters: what stays in the cache."""
 NONE = (1.0, np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(1))
 """The words of a statistic that there is none of."""
+Members = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Weights sorted by cluster: where each cluster starts (C + 2,), points and weights."""
 
 
 @dataclass(frozen=True)
@@ -131,21 +136,87 @@ def side_by_side(groups: Any, dtype: Any = np.float64) -> np.ndarray:
     return table
 
 
-@dataclass(frozen=True)
-class Ready:
-    """Of one iteration: the parameters, what is subtracted from points in the sums (C, width), and the form."""
+class JointForm(Protocol):
+    """A way to compute the log joints of points and clusters, up to a part that all clusters share."""
 
-    params: Params
-    origin: np.ndarray
-    form: Any
+    def seen(self, rows: np.ndarray) -> np.ndarray:
+        """Return points (n, width) as the other methods take them."""
+
+    def log_states(self, rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+        """Return those of clusters (n, K) listed for each point, (n, K); -inf where a cluster is negative."""
+
+    def log_singles(self, rows: np.ndarray) -> np.ndarray:
+        """Return those of all clusters, (n, C)."""
+
+    def nearest(self, rows: np.ndarray, count: int) -> np.ndarray:
+        """Return the ``count`` clusters of largest joint in rising order, (n, count); of equal ones the lower index."""
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Of a block: its points (n, width) as the form takes them, and what is the same for all clusters, (n, 1) or 0."""
+class MixtureEvaluator(Evaluator):
+    """A mixture with its parameters bound.
 
-    rows: np.ndarray
-    base: Any = 0.0
+    Attributes
+    ----------
+    origin : (C, width) subtracted from the points of each cluster in the statistics
+    form : the computation of log joints
+    """
+
+    model: "Mixture"
+
+    def __init__(self, model: "Mixture", params: Params, settings: Settings) -> None:
+        super().__init__(model, params, settings)
+        self.origin = rows_of({"W": model.origin(params)})
+        self.form = model.form(params)
+
+
+class MixtureView(EnumeratingView):
+    """A block of points under a mixture."""
+
+    model: "Mixture"
+    evaluator: MixtureEvaluator
+
+    @cached_property
+    def points(self) -> np.ndarray:
+        """The points as the form takes them, (n, width)."""
+        return self.evaluator.form.seen(self.block.rows)
+
+    @cached_property
+    def base(self) -> np.ndarray | float:
+        """Part of the log joint that all clusters share, (n, 1) or 0."""
+        return 0.0
+
+    def log_joint(self, states: np.ndarray) -> np.ndarray:
+        logs = self.evaluator.form.log_states(self.points, np.ascontiguousarray(states[..., 0]))
+        return logs + self.base if np.ndim(self.base) else logs
+
+    def log_singles(self) -> np.ndarray:
+        return self.evaluator.form.log_singles(self.points) + self.base
+
+    def select(self, count: int) -> np.ndarray:
+        return self.evaluator.form.nearest(self.points, count)
+
+    def over_table(self, candidates: np.ndarray, table: Table, beta: float) -> Tabled:
+        singles, everything = self.singles, self.singles or candidates.shape[1] == self.model.H
+        logs = self.log_singles() if everything else self.log_joint(candidates[..., None])
+        evidence = np.empty(len(logs))
+        truncated.weigh(logs, beta, evidence)
+        q = logs
+        if singles:
+            q = np.take_along_axis(logs, candidates, 1)
+            np.put_along_axis(logs, candidates, 0.0, 1)
+        return Tabled(evidence, candidates, table, Sparse.of(q), Sparse.of(logs if singles else logs[:, :0]))
+
+    def reconstruct(self, posterior: Listed | Tabled) -> np.ndarray:
+        return self.model.decode(self.evaluator.params, posterior.means(self.model.H))
+
+    def accumulate(self, stage: str, posterior: Listed | Tabled, used: np.ndarray, total: Sums) -> None:
+        model, by = self.model, self.evaluator
+        clusters, q = cluster_weights(posterior, model.H)
+        members = mixture.by_cluster(clusters, *q, used, model.H)
+        squares = total.words("squares") if "squares" in model.statistics(stage) else NONE
+        words = (*total.words("active"), *total.words("gaps"), *squares)
+        mixture.add_clusters(self.block.rows, by.origin, *members, *words)
+        model.collect_besides(by.params, self.block, members, used, total)
 
 
 class Mixture(Model):
@@ -155,6 +226,7 @@ class Mixture(Model):
     that are small beside their distance from zero.
     """
 
+    View: ClassVar[type[MixtureView]] = MixtureView
     prior: Categorical
     first_job = {
         "data": {"source": "clusters", "points": 1000, "clusters": 10, "dims": 10},
@@ -166,8 +238,15 @@ class Mixture(Model):
         super().__init__(options, dims)
         self.prior, self.latents = Categorical(), Latents(self.H, 1, 1)
 
-    def start(self, name: str, summary: Summary) -> tuple[Any, float]:
-        return (1 / self.H, 0.0) if name == "pi" else super().start(name, summary)
+    def evaluator(self, params: Params, settings: Settings) -> MixtureEvaluator:
+        return MixtureEvaluator(self, params, settings)
+
+    @abstractmethod
+    def form(self, params: Params) -> JointForm:
+        """Return the computation of log joints."""
+
+    def initial_value(self, name: str, summary: Summary) -> tuple[Any, float]:
+        return (1 / self.H, 0.0) if name == "pi" else super().initial_value(name, summary)
 
     def constrain(self, params: Params) -> Params:
         inside = dict(super().constrain(params))
@@ -181,77 +260,25 @@ class Mixture(Model):
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         return params["W"].T[states[..., 0]]
 
-    # the E-step
-
-    def observe(self, ready: Ready, block: Block, singles: bool) -> Seen:
-        return Seen(ready.form.seen(block.rows))
-
-    def log_singles(self, ready: Ready, block: Block) -> np.ndarray:
-        return self._log_all(ready, self.observe(ready, block, True))
-
-    def _log_all(self, ready: Ready, seen: Seen) -> np.ndarray:
-        return ready.form.log_singles(seen.rows) + seen.base
-
-    def select(self, ready: Ready, seen: Seen, count: int) -> np.ndarray:
-        return ready.form.nearest(seen.rows, count)
-
-    def log_states(self, ready: Ready, seen: Seen, states: np.ndarray) -> np.ndarray:
-        """log p(s, y_n) of states (n, K, 1) that are listed for each point, (n, K); -inf where there is none."""
-        logs = ready.form.log_states(seen.rows, np.ascontiguousarray(states[..., 0]))
-        return logs + seen.base if np.ndim(seen.base) else logs
-
-    def over_table(
-        self, ready: Ready, seen: Seen, candidates: np.ndarray, table: Table, beta: float, singles: bool
-    ) -> Tabled:
-        everything = singles or candidates.shape[1] == self.H
-        logs = self._log_all(ready, seen) if everything else self.log_states(ready, seen, candidates[..., None])
-        evidence = np.empty(len(logs))
-        truncated.weigh(logs, beta, evidence)
-        q = logs
-        if singles:
-            q = np.take_along_axis(logs, candidates, 1)
-            np.put_along_axis(logs, candidates, 0.0, 1)
-        return Tabled(evidence, candidates, table, Sparse.of(q), Sparse.of(logs if singles else logs[:, :0]))
-
-    def reconstruct(self, ready: Ready, params: Params, posterior: Any) -> np.ndarray:
-        return self.decode(params, posterior.means(self.H))
-
     def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
         return active @ params["W"].T
 
     # the M-step
 
-    def sums(self, stage: str) -> Mapping[str, Sum]:
-        gaps = Sum((self.H * self.width,), lambda params, summary: self.reach(params, summary))
-        return {"active": Sum((self.H,)), "gaps": gaps, **self.sums_besides()}
+    def statistics(self, stage: str) -> Mapping[str, Statistic]:
+        gaps = Statistic((self.H * self.width,), lambda params, summary: self.reach(params, summary))
+        return {"active": Statistic((self.H,)), "gaps": gaps, **self.sums_besides()}
 
     def reach(self, params: Params, summary: Summary) -> float:
         """The most that a point can be away from an origin in a dimension."""
         return summary.largest + float(np.abs(params["W"]).max())
 
-    def sums_besides(self) -> dict[str, Sum]:
+    def sums_besides(self) -> dict[str, Statistic]:
         """Further statistics; one of squares (C width,) or (C,), called so, is added up here."""
         return {}
 
-    def collect(self, stage: str, ready: Ready, block: Block, posterior: Any, used: np.ndarray, total: Any) -> None:
-        clusters, q = self._weights(posterior)
-        members = mixture.by_cluster(clusters, *q, used, self.H)
-        squares = total.words("squares") if "squares" in self.sums(stage) else NONE
-        words = (*total.words("active"), *total.words("gaps"), *squares)
-        mixture.add_clusters(block.rows, ready.origin, *members, *words)
-        self.collect_besides(ready, block, members, used, total)
-
-    def collect_besides(self, ready: Ready, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
-        """Add what else ``sums_besides`` has; ``members`` are the weights sorted by cluster."""
-
-    def _weights(self, posterior: Listed | Tabled) -> tuple[np.ndarray, Sparse]:
-        """Clusters (n, K), and the weights of those that matter."""
-        if isinstance(posterior, Listed):
-            return np.ascontiguousarray(posterior.states[..., 0]), posterior.q
-        if len(posterior.alone.value):
-            everything = np.tile(np.arange(self.H, dtype=np.int32), (len(posterior.evidence), 1))
-            return everything, Sparse.of(posterior.means(self.H))
-        return posterior.candidates, posterior.q
+    def collect_besides(self, params: Params, block: Block, members: Members, used: np.ndarray, total: Sums) -> None:
+        """Add the statistics of ``sums_besides`` other than squares."""
 
     def carried(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
         move = (self.origin(new) - self.origin(old)).T
@@ -264,7 +291,7 @@ class Mixture(Model):
         """What ``sums_besides`` has, of origins that were moved by (C, D); ``gaps`` (C, D) were summed before that."""
         return {}
 
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         points, active = float(sums["points"]), sums["active"]
         used = active > UNUSED * points
         gaps = sums["gaps"].reshape(self.H, self.width)[:, : self.D]
@@ -273,7 +300,7 @@ class Mixture(Model):
             step = gaps / np.where(used, active, 1.0)[:, None]
             W = np.where(used, self.origin(params) + step.T, W)
             W = self.constrain({"W": W})["W"]
-        pi = self.prior.learn(params, active, points, knobs)
+        pi = self.prior.learn(params, active, points, settings)
         return {"W": W, "pi": pi, **self.maximise_besides(params, W, gaps, sums, used, summary)}
 
     def origin(self, params: Params) -> np.ndarray:
@@ -287,8 +314,18 @@ class Mixture(Model):
         return {}
 
 
-def each_cluster(members: tuple[np.ndarray, ...]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Of the weights that are sorted by cluster: each that has any, its points and their weights."""
+def cluster_weights(posterior: Listed | Tabled, clusters: int) -> tuple[np.ndarray, Sparse]:
+    """Return clusters (n, K) of each point, and the weights that are not negligible."""
+    if isinstance(posterior, Listed):
+        return np.ascontiguousarray(posterior.states[..., 0]), posterior.q
+    if len(posterior.alone.value):
+        everything = np.tile(np.arange(clusters, dtype=np.int32), (len(posterior.evidence), 1))
+        return everything, Sparse.of(posterior.means(clusters))
+    return posterior.candidates, posterior.q
+
+
+def each_cluster(members: Members) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yield each cluster with weights, its points and their weights."""
     starts, points, values = members
     for c in np.flatnonzero(np.diff(starts[:-1])).tolist():
         some = slice(starts[c], starts[c + 1])

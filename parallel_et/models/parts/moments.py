@@ -1,25 +1,39 @@
-"""The sums of the M-step of linear models, as they are added up."""
+"""The second moments of linear models: their packed layout in the exact sums, and the M-step's view of them."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from parallel_et.core.terms import Deal
+from parallel_et.core.terms import Bound, Settings, Statistic, Totals
 from parallel_et.kernels import linear
+from parallel_et.kernels.rows import writable
 
 ROUNDING = 2.0**-50
 """Relative rounding error of sums of products."""
 
 
+def moment_statistics(H: int, width: int, ys: Bound = 1.0, ss: Bound = 1.0) -> dict[str, Statistic]:
+    """Return the declaration of <s> y^T and <s s^T> with bounds of their elements."""
+    return {"ys": Statistic((width * H,), ys), "ss": Statistic((H * (H + 1) // 2,), ss)}
+
+
 @dataclass(frozen=True)
 class Moments:
-    """``Sums`` of <s> y^T (H, D) in strips, and of <s s^T> (H, H) as its lower triangle; in a room, perhaps."""
+    """Sums of <s> y^T, (H, D) in strips of dimensions, and of <s s^T>, (H, H) as its lower triangle.
+
+    Large sums are not copied: ranks may share their memory.
+    """
 
     strips: np.ndarray
     triangle: np.ndarray
     H: int
     D: int
+
+    @classmethod
+    def of(cls, sums: Totals, H: int, D: int) -> "Moments":
+        """Return the moments among the sums over all points."""
+        return cls(writable(sums["ys"]), writable(sums["ss"]), H, D)
 
     @cached_property
     def active(self) -> np.ndarray:
@@ -65,23 +79,29 @@ class Moments:
         """Write the rows [first, last) of <s s^T>, from its diagonal on, into a larger matrix."""
         linear.upper_rows(self.triangle, room, first, last)
 
-    def explained(self, WT: np.ndarray, solved: np.ndarray, deal: Deal) -> float:
-        """By how much fields (H, D) lower the sum of |y|^2 to that of <|y - W s|^2>: 2 W^T ys - W^T ss W, summed up.
+    def scaled(self, unit: np.ndarray) -> "Moments":
+        """Return the moments of s in units (H,)."""
+        row, column = np.tril_indices(self.H)
+        strips = np.concatenate([(table / unit[:, None]).reshape(-1) for _, table in self._tables()])
+        return Moments(strips, self.triangle / (unit[row] * unit[column]), self.H, self.D)
 
-        Where ss WT = ys is ``solved``, (H,) bool, that is W^T ys alone.
+    def explained(self, WT: np.ndarray, solved: np.ndarray, settings: Settings) -> float:
+        """Return the drop of the sum of |y - W s|^2 by fields (H, D): the sum of 2 W^T ys - W^T ss W.
+
+        For causes whose row of ss WT = ys is ``solved``, (H,) bool, that is W^T ys alone.
         """
         tables, rest = self._tables(), np.flatnonzero(~solved)
-        found, ss = deal.room("explained", (len(tables),)), self.rows(rest)
+        ss = self.rows(rest)
 
-        def work(k: int) -> None:
+        def work(k: int) -> float:
             part, table = tables[k]
             W, ys = WT[:, part.start : min(part.stop, self.D)], table[:, : self.D - part.start]
-            found[k] = np.einsum("hd,hd->", W, ys)
+            found = np.einsum("hd,hd->", W, ys)
             if len(rest):
-                found[k] -= np.einsum("hd,hd->", W[rest], ss @ W - ys[rest])
+                found -= np.einsum("hd,hd->", W[rest], ss @ W - ys[rest])
+            return float(found)
 
-        deal([1] * len(tables), work, lambda k: found[k : k + 1])
-        return float(found.sum())
+        return settings.algebra.sum_of(len(tables), work)
 
     def changed_error(self, error: float, old: np.ndarray, new: np.ndarray) -> float:
         """Return the sum of <|y - W s|^2> with the fields ``new`` (H, D) from that with the fields ``old``.

@@ -7,9 +7,8 @@ import numpy as np
 from pydantic import Field
 from scipy.special import gammaln, xlog1py, xlogy
 
-from parallel_et.core.contract import Param, Params, Summary
 from parallel_et.core.options import ModelOptions
-from parallel_et.core.terms import Rule
+from parallel_et.core.terms import Param, Params, Rule, Summary
 from parallel_et.errors import UserError
 from parallel_et.models.parts.rounding import FAR, residual_floor
 

@@ -3,9 +3,8 @@
 import numpy as np
 from scipy.special import bdtr, gammaln
 
-from parallel_et.core.contract import Knobs, Param, Params
 from parallel_et.core.states import in_lists
-from parallel_et.core.terms import Rule
+from parallel_et.core.terms import Param, Params, Rule, Settings
 
 EDGE = 1e-9
 """A probability that is learned stays so far from 0 and 1."""
@@ -66,7 +65,7 @@ class Bernoulli:
             return bdtr(most - 1, self.H - 1, params["pi"])
         return few(params["pi"], most - 1, but_one=True)
 
-    def learn(self, params: Params, active: np.ndarray, points: float, knobs: Knobs) -> np.ndarray:
+    def learn(self, params: Params, active: np.ndarray, points: float, settings: Settings) -> np.ndarray:
         """New pi from ``active`` (H,), the sum of <s> over ``points`` points; under a cut with its correction.
 
         Without a cut pi = <s>. With one, M holds points of at most gamma causes, of which p(s_h = 1 | |s| <= gamma)
@@ -74,11 +73,11 @@ class Bernoulli:
         """
         pi = params["pi"]
         mean = active / points if pi.ndim else active.sum() / points / self.H
-        if knobs.cut > 0:
-            expected = self.share_with(params, knobs.most)
+        if settings.cut > 0:
+            expected = self.share_with(params, settings.most)
             if np.any(expected == 0):  # so few active causes are impossible under this pi
                 return pi
-            mean = mean * self.share(params, knobs.most) / expected
+            mean = mean * self.share(params, settings.most) / expected
         return np.clip(mean, EDGE, 1 - EDGE)
 
 
@@ -111,7 +110,7 @@ class Categorical:
         """Share of the points that are expected to have at most ``most`` active causes."""
         return 1.0
 
-    def learn(self, params: Params, active: np.ndarray, points: float, knobs: Knobs) -> np.ndarray:
+    def learn(self, params: Params, active: np.ndarray, points: float, settings: Settings) -> np.ndarray:
         """New pi from ``active`` (H,), the sum of <s> over the points."""
         pi = np.maximum(active, EDGE * points)
         return pi / pi.sum()

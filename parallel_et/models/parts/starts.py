@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.core.contract import Model, Summary
+from parallel_et.core.model import Model
 from parallel_et.core.options import number_of
+from parallel_et.core.terms import Summary
 
 SURE = 0.25
 """Standard deviation of the noise beside the one that it begins with otherwise, which would blur the fields again."""
@@ -26,9 +27,9 @@ def sure_start(model: Model, probability: float, summary: Summary) -> dict[str, 
 
 
 def lower_envelopes(fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
-    """Fields (D, m) of which the largest counts, as ``Model.from_directions`` has them.
+    """Return fields (D, m) of which the largest counts; arguments are those of ``InitialisedFromDirections``.
 
-    No point lies below the field of an active cause, and some lie on it: where no other active one is larger.
+    No point lies below the field of an active cause. Some points lie on it, if no other active field is larger.
     """
     count = max(1, round(FAR * len(points)))
     farthest = np.argsort(-along, 0, kind="stable")[:count]

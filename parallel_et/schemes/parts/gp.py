@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from threading import local
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import get_blas_funcs
 from scipy.sparse import csc_array
 
-from parallel_et.core.contract import Block, EStep, Kept, Knobs, Param, Params, Selection, Sum, Summary, Totals
+from parallel_et.core.model import BlockView
 from parallel_et.core.posterior import Posterior
+from parallel_et.core.scheme import Context, Learner, Selection
 from parallel_et.core.states import Latents, best, best_places
-from parallel_et.core.windows import Windows
+from parallel_et.core.terms import Block, Param, Params, PointStates, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.schemes.parts.regression import START, Kernel, fitted, pivoted, root_of
 from parallel_et.schemes.parts.selection import GPOptions, with_random
 
@@ -31,7 +32,7 @@ PIECE = 1 << 20
 """Numbers in windows, or in their features, that are looked at at a time."""
 
 
-class GPSelection(Selection):
+class GPSelection(Selection, Learner):
     """Candidates are the atoms whose probability, as a Gaussian process predicts it from all other points, is largest.
 
     Predictions are divided by the ``scale`` of their atom, the root of the mean of target times prediction. Where an
@@ -68,7 +69,7 @@ class GPSelection(Selection):
         self.causes = self.atoms // self.places
         self.most = min(self.atoms, max(MOST, 2 * candidates))
 
-    def initial(self, points: int, dims: int) -> Params:
+    def initial_params(self, points: int, dims: int) -> Params:
         Q, dims = min(self.options.rank, points), dims if self.windows is None else self.windows.width
         self.sizes = Q, min(points, max(FITTED, WIDE * Q)), min(points, FITTED), dims
         return {
@@ -82,7 +83,7 @@ class GPSelection(Selection):
             "gp_scale": np.ones((1, self.causes)),
         }
 
-    def keep(self, points: int) -> Kept:
+    def initial_point_states(self, points: int) -> PointStates:
         return {
             "gp_atoms": np.full((points, self.most), -1, np.int32),
             "gp_means": np.zeros((points, self.most), np.float32),
@@ -92,91 +93,59 @@ class GPSelection(Selection):
 
     # the E-step
 
-    def prepare(self, params: Params, knobs: Knobs) -> "Predictor":
-        return Predictor(params, self.windows)
+    def evaluator(self, params: Params, settings: Settings) -> "Predictor":
+        return Predictor(self, params)
 
-    def select(self, step: EStep, block: Block, seen: Any, kept: Kept, count: int) -> np.ndarray:
-        chooser: Predictor = step.chooser
+    def select(self, context: Context, view: BlockView, point_states: PointStates, count: int) -> np.ndarray:
+        chooser = context.chooser
+        assert isinstance(chooser, Predictor)
         if not chooser.number and self.options.first == "own":
-            return super().select(step, block, seen, kept, count)
+            return super().select(context, view, point_states, count)
         if not chooser.number:
-            return with_random(step, block, np.empty((len(block), 0), np.int32), count)
-        predicted = chooser.predict(block, kept)
+            return with_random(context, view.block, np.empty((len(view), 0), np.int32), count)
+        predicted = chooser.predict(view.block, point_states)
         if self.windows is None:
             return best(predicted, count)
-        return best_places(predicted.reshape(len(block), self.places, self.causes).transpose(0, 2, 1), count)
+        return best_places(predicted.reshape(len(view), self.places, self.causes).transpose(0, 2, 1), count)
 
-    def note(self, step: EStep, block: Block, posterior: Posterior, kept: Kept) -> Kept:
-        atoms, means = step.chooser.targets(posterior, self.atoms, self.most)
-        number = np.full(len(block), step.chooser.number, np.int32)
-        leverage = step.chooser.leverage(block, kept)
+    def new_point_states(
+        self, context: Context, block: Block, posterior: Posterior, point_states: PointStates
+    ) -> PointStates:
+        chooser = context.chooser
+        assert isinstance(chooser, Predictor)
+        atoms, means = chooser.targets(posterior)
+        number = np.full(len(block), chooser.number, np.int32)
+        leverage = chooser.leverage(block, point_states)
         return {"gp_atoms": atoms, "gp_means": means, "gp_leverage": leverage, "gp_kernel": number}
 
     # the M-step
 
-    def takes(self, stage: str, knobs: Knobs) -> bool:
-        return stage == "weights" or knobs.iteration == 0 or (knobs.iteration + 1) % self.options.every == 0
+    def has_stage(self, stage: str, settings: Settings) -> bool:
+        return stage == "weights" or settings.iteration == 0 or (settings.iteration + 1) % self.options.every == 0
 
-    def sums(self, stage: str) -> Mapping[str, Sum]:
+    def statistics(self, stage: str) -> Mapping[str, Statistic]:
         Q, sample, some, dims = self.sizes
-        targets = Sum((self.causes, Q), lambda params, summary: SLACK * variance(params, summary) ** 0.5)
+        targets = Statistic((self.causes, Q), lambda params, summary: SLACK * variance(params, summary) ** 0.5)
         if stage == "weights":
             return {"targets": targets}
         if stage == "gram":
-            gram = Sum((Q, Q), lambda params, summary: self.places * SLACK * variance(params, summary))
+            gram = Statistic((Q, Q), lambda params, summary: self.places * SLACK * variance(params, summary))
             return {"targets": targets, "gram": gram}
-        rows = Sum((sample * dims,), lambda params, summary: summary.largest)
-        return {"rows": rows, "means": Sum((some * self.causes,))}
+        rows = Statistic((sample * dims,), lambda params, summary: summary.largest)
+        return {"rows": rows, "means": Statistic((some * self.causes,))}
 
-    def collect(self, stage: str, ready: Any, block: Block, posterior: Any, used: np.ndarray, total: Any) -> None:
-        row, atom, means = ready.targets(posterior, self.atoms, self.most).entries()
-        place, cause = np.divmod(atom, self.causes)
+    def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         if stage == "kernel":
-            self._sample(ready, block, (row, place, cause, means), total)
-        elif stage == "gram" or ready.number:
-            if self.windows is None:
-                features, number = ready.features(block), row
-            else:  # of windows whose target is not zero
-                there = self.windows.at(ready.scaled(block.Y), row, place)
-                features, number = ready.features_of(there), np.arange(len(row))
-            start = np.searchsorted(number, np.arange(len(features) + 1))
-            targets = csc_array((means.astype(ready.dtype), cause, start), (self.causes, len(features)))
-            total.add("targets", targets @ features)
-            if stage == "gram":
-                total.add("gram", sum((some.T @ some).astype(np.float64) for some in ready.all_features(block)))
-
-    def _sample(self, ready: "Predictor", block: Block, entries: tuple[np.ndarray, ...], total: Any) -> None:
-        """Points of the block that are among those that pivots are made of, and targets by which kernels are fitted.
-
-        Of a point with places, the window where something is most probable: most others have nothing in them.
-        """
-        _, sample, some, _ = self.sizes
-        row, place, cause, means = entries
-        wide, where = spread(sample, ready.points // self.places), np.zeros(len(block), int)
-        rising = np.argsort(means, kind="stable")
-        where[row[rising]] = place[rising]  # of those of a point the last one stays
-        targets, there = np.zeros((len(block), self.causes)), place == where[row]
-        targets[row[there], cause[there]] = means[there]
-        for name, numbers in (("rows", wide), ("means", wide[spread(some, sample)])):
-            first, last = np.searchsorted(numbers, (block.first, block.first + len(block))).tolist()
-            here = numbers[first:last] - block.first
-            values = targets[here]
-            if name == "rows":
-                values = block.Y[here] if self.windows is None else self.windows.at(block.Y, here, where[here])
-            total.add(name, values, first * values.shape[1])
-
-    def maximise(self, stage: str, params: Params, sums: Totals, knobs: Knobs, summary: Summary) -> Params:
-        if stage == "kernel":
-            return self._kernel(params, sums, knobs)
+            return self._kernel(params, sums, settings)
         root, state = params["gp_root"], params["gp_state"].copy()
         if stage == "gram":
-            root, state[0, 1] = root_of(sums["gram"], float(params["gp_white"])), knobs.iteration + 1
+            root, state[0, 1] = root_of(sums["gram"], float(params["gp_white"])), settings.iteration + 1
         half = root.T @ sums["targets"].T
         scale = np.sqrt((half**2).sum(0, keepdims=True) / state[0, 2])
         scale[scale == 0.0] = 1.0
         return {"gp_root": root, "gp_weights": root @ half, "gp_scale": scale, "gp_state": state}
 
-    def _kernel(self, params: Params, sums: Totals, knobs: Knobs) -> Params:
+    def _kernel(self, params: Params, sums: Totals, settings: Settings) -> Params:
         """Kernel and pivots; in the first iteration, whose targets tell little, the kernel is not fitted."""
         Q, sample, few, dims = self.sizes
         rows, means, some = sums["rows"].reshape(sample, dims), sums["means"].reshape(few, -1), spread(few, sample)
@@ -185,7 +154,7 @@ class GPSelection(Selection):
             centre = rows.mean(0, keepdims=True) if self.windows is None else centre  # what is black is zero
             state[0, 0] = median_distance(rows[some])
         points = (rows - centre) / state[0, 0]
-        if knobs.iteration > 0:
+        if settings.iteration > 0:
             kernel = fitted(kernel, points[some], means)
         pivots, factor, least = np.zeros((Q, dims)), np.zeros((Q, Q)), LEAST[precision(Q, state)]
         taken, inverse = pivoted(kernel, points, Q, least)
@@ -195,12 +164,14 @@ class GPSelection(Selection):
 
 
 class Predictor:
-    """What all blocks of an iteration need; of the last block of each thread it remembers what it has computed.
+    """The regression with its parameters bound; it caches the results of the last block of each thread.
 
     Features are in double precision where all points are pivots, as then the regression is to be exact; else in single.
     """
 
-    def __init__(self, params: Params, windows: Windows | None) -> None:
+    def __init__(self, selection: GPSelection, params: Params) -> None:
+        self.selection = selection
+        windows = selection.windows
         (self.unit, number, points), self.kernel = params["gp_state"][0].tolist(), kernel_of(params)
         self.number, self.points, self.windows = int(number), int(points), windows
         self.dtype = precision(len(params["gp_pivots"]), params["gp_state"])
@@ -239,7 +210,7 @@ class Predictor:
         """Of the points of a block, or of all their windows, some at a time, (m, Q)."""
         return iter([self.features(block)]) if self.windows is None else map(self.features_of, self.pieces(block))
 
-    def predict(self, block: Block, kept: Kept) -> np.ndarray:
+    def predict(self, block: Block, kept: PointStates) -> np.ndarray:
         """The targets of a block as all other points predict them, over their scale; of new points as all do.
 
         (n, atoms). A window is left out as a point is where there are none.
@@ -259,7 +230,7 @@ class Predictor:
             predicted /= 1 - leverage.reshape(-1, 1)
         return predicted.reshape(len(block), -1)
 
-    def leverage(self, block: Block, kept: Kept) -> np.ndarray:
+    def leverage(self, block: Block, kept: PointStates) -> np.ndarray:
         """How much the own target of a point, or of each of its windows, counts in its prediction, (n, places)."""
         if not self.number or kept["gp_kernel"][0] == self.number:
             return kept["gp_leverage"]
@@ -268,11 +239,50 @@ class Predictor:
             self._last.levered, self._last.leverage = block.rows, found.reshape(len(block), -1).astype(np.float64)
         return self._last.leverage
 
-    def targets(self, posterior: Posterior, atoms: int, most: int) -> "Targets":
-        """The largest probabilities of atoms, ``most`` a point; others, and what is negligible, count as zero."""
+    def targets(self, posterior: Posterior) -> "Targets":
+        """Return the largest probabilities of atoms of each point; all other probabilities count as zero."""
         if getattr(self._last, "posterior", None) is not posterior:
-            self._last.posterior, self._last.targets = posterior, largest(posterior.active(atoms), most)
+            active = posterior.active(self.selection.atoms)
+            self._last.posterior, self._last.targets = posterior, largest(active, self.selection.most)
         return self._last.targets
+
+    def collect(self, stage: str, block: Block, posterior: Posterior, used: np.ndarray, total: Sums) -> None:
+        """Add the statistics of all points of a block to ``total``, also of those that a cut leaves out."""
+        row, atom, means = self.targets(posterior).entries()
+        place, cause = np.divmod(atom, self.selection.causes)
+        if stage == "kernel":
+            self._sample(block, (row, place, cause, means), total)
+        elif stage == "gram" or self.number:
+            if self.windows is None:
+                features, number = self.features(block), row
+            else:  # of windows whose target is not zero
+                there = self.windows.at(self.scaled(block.Y), row, place)
+                features, number = self.features_of(there), np.arange(len(row))
+            start = np.searchsorted(number, np.arange(len(features) + 1))
+            shape = (self.selection.causes, len(features))
+            total.add("targets", csc_array((means.astype(self.dtype), cause, start), shape) @ features)
+            if stage == "gram":
+                total.add("gram", sum((some.T @ some).astype(np.float64) for some in self.all_features(block)))
+
+    def _sample(self, block: Block, entries: tuple[np.ndarray, ...], total: Sums) -> None:
+        """Add the points of a block that pivots are chosen from, and targets by which kernels are fitted.
+
+        A point with places contributes the window with the largest probability: most others are empty.
+        """
+        _, sample, some, _ = self.selection.sizes
+        row, place, cause, means = entries
+        wide, where = spread(sample, self.points // self.selection.places), np.zeros(len(block), int)
+        rising = np.argsort(means, kind="stable")
+        where[row[rising]] = place[rising]  # of those of a point the last one stays
+        targets, there = np.zeros((len(block), self.selection.causes)), place == where[row]
+        targets[row[there], cause[there]] = means[there]
+        for name, numbers in (("rows", wide), ("means", wide[spread(some, sample)])):
+            first, last = np.searchsorted(numbers, (block.first, block.first + len(block))).tolist()
+            here = numbers[first:last] - block.first
+            values = targets[here]
+            if name == "rows":
+                values = block.Y[here] if self.windows is None else self.windows.at(block.Y, here, where[here])
+            total.add(name, values, first * values.shape[1])
 
 
 class Targets(NamedTuple):

@@ -1,14 +1,15 @@
 """How a scheme that preselects comes to its candidates: the keys of [inference] for it, and what they name."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from parallel_et.core.contract import Block, EStep, Kept, Selection
+from parallel_et.core.model import BlockView
 from parallel_et.core.options import SchemeOptions
 from parallel_et.core.schema import MOST, Section
-from parallel_et.core.states import Latents
+from parallel_et.core.scheme import Context, Selection
+from parallel_et.core.terms import Block, PointStates
 from parallel_et.kernels import select
 
 MOST_RANK = 4096
@@ -42,39 +43,28 @@ class SelectingOptions(SchemeOptions):
 class Random(Selection):
     """Any atoms, in every iteration others."""
 
-    def select(self, step: EStep, block: Block, seen: Any, kept: Kept, count: int) -> np.ndarray:
-        return with_random(step, block, np.empty((len(block), 0), np.int32), count)
-
-
-def selection_of(options: Any, latents: Latents, count: int) -> Selection:
-    """The selection of ``count`` candidates that the keys of [inference] name."""
-    name = getattr(options, "selection", "own")
-    if name == "own" or count >= latents.atoms:
-        return Selection()
-    if name == "random":
-        return Random()
-    from parallel_et.schemes.parts.gp import GPSelection  # loads an optimiser
-
-    return GPSelection(options.gp, latents, count)
+    def select(self, context: Context, view: BlockView, point_states: PointStates, count: int) -> np.ndarray:
+        return with_random(context, view.block, np.empty((len(view), 0), np.int32), count)
 
 
 def chosen(
-    selection: Selection, step: EStep, block: Block, seen: Any, kept: Kept, count: int, random: int = 0
+    selection: Selection, context: Context, view: BlockView, point_states: PointStates, count: int, random: int = 0
 ) -> np.ndarray:
-    """The candidates of each point, in rising order, so many of them drawn at random; (n, count) int32."""
-    atoms = step.model.latents.atoms
+    """Return the candidates of each point in rising order, ``random`` of them drawn at random; (n, count) int32."""
+    atoms = view.model.latents.atoms
     if count == atoms:
-        return np.tile(np.arange(atoms, dtype=np.int32), (len(block), 1))
-    return with_random(step, block, selection.select(step, block, seen, kept, count - random), count)
+        return np.tile(np.arange(atoms, dtype=np.int32), (len(view), 1))
+    best = selection.select(context, view, point_states, count - random)
+    return with_random(context, view.block, best, count)
 
 
-def with_random(step: EStep, block: Block, best: np.ndarray, count: int) -> np.ndarray:
-    """The candidates (n, less), in rising order, and others at random that make them ``count``."""
+def with_random(context: Context, block: Block, best: np.ndarray, count: int) -> np.ndarray:
+    """Return the candidates (n, less) in rising order, and random atoms that make them ``count``."""
     random = count - best.shape[1]
     if not random:
         return best
     candidates = np.empty((len(block), count), np.int32)
     candidates[:, : count - random] = best
-    uniforms = step.random.uniforms("candidates", block.first, (len(block), random))
-    select.add_random(uniforms, step.model.latents.atoms, candidates)
+    uniforms = context.random.uniforms("candidates", block.first, (len(block), random))
+    select.add_random(uniforms, context.evaluator.model.latents.atoms, candidates)
     return candidates

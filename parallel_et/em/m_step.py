@@ -1,0 +1,98 @@
+"""The M-step of one iteration: new parameters from the statistics, on the root or on all ranks, and their noise."""
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+
+from parallel_et.core.capabilities import RelativeStatistics, usage_of
+from parallel_et.core.model import UNUSED, Trainable
+from parallel_et.core.random import stream
+from parallel_et.core.terms import Totals
+from parallel_et.em.e_step import NOT_FINITE, EStep, Stage
+from parallel_et.em.state import Averages
+from parallel_et.errors import UserError
+from parallel_et.parallel.deal import alone
+from parallel_et.parallel.sums import ExactSum
+
+
+class MStep:
+    """The parameters while the stages of an M-step change them. All methods are collective.
+
+    Attributes
+    ----------
+    params : parameters so far, the same on every rank
+    unused : (H,) bool, causes without weight in the statistics; known to the root
+    """
+
+    def __init__(self, e_step: EStep) -> None:
+        self.problem, self.ranks = e_step.problem, e_step.ranks
+        self.timer, self.work_sharing = e_step.timer, e_step.work_sharing
+        self.params, self.unused = e_step.state.params, np.zeros(0, bool)
+        self._e_step, self._old = e_step, e_step.state
+        self._averages: dict[str, Totals] = dict(self._old.averages)
+        self._first_sums: dict[Trainable, Totals] = {}
+
+    def maximise(self, stages: Sequence[Stage], sums: Sequence[ExactSum]) -> None:
+        """Update the parameters by the sums of this rank, stage by stage."""
+        for (learner, stage), total in zip(stages, sums, strict=True):
+            everywhere = self.problem.dealt(learner)
+            self.timer("communication")
+            found = total.in_room(self.work_sharing) if everywhere else total.on_root(self.ranks)
+            self.timer("mstep")
+            with self.ranks.together():
+                if everywhere or self.ranks.is_root:
+                    points = np.array(float(self._e_step.points))
+                    self._update(learner, stage, self._averaged(learner, stage, {**found, "points": points}))
+            self.timer("communication")
+            self.params = self.ranks.agree(self.params) if everywhere else self.ranks.share(self.params)
+
+    def add_noise(self) -> None:
+        """Add the Gaussian noise of the schedules to learned parameters, and bring all within their limits."""
+        self.timer("mstep")
+        model, settings = self.problem.model, self._e_step.settings
+        noisy = dict(self.params)
+        for name, std in settings.noise.items():
+            if std > 0 and name in model.options.learn:
+                rng = stream(self.problem.seed, f"noise.{name}", settings.iteration)
+                noisy[name] = self.params[name] + std * rng.standard_normal(self.params[name].shape)
+        inside = model.constrain(noisy)
+        with self.ranks.together():
+            if not all(np.isfinite(value).all() for value in inside.values()):
+                where = f"iteration {settings.iteration}"
+                raise UserError(f"{where}: expected finite parameters, found others; {NOT_FINITE}")
+        self.params = {name: np.asarray(value, order="F") for name, value in inside.items()}
+
+    def new_averages(self) -> Averages:
+        """Return the averages of the statistics, as they are with the new parameters."""
+        averages = dict(self._averages)
+        for learner, stage in chain.from_iterable(self.problem.passes()):
+            name = self.problem.name_of(learner, stage)
+            if name in averages and isinstance(learner, RelativeStatistics):
+                sums = averages[name]
+                averages[name] = {**sums, **learner.carried(stage, sums, self._old.params, self.params)}
+        return averages
+
+    def _update(self, learner: Trainable, stage: str, sums: Totals) -> None:
+        problem, settings = self.problem, self._e_step.settings
+        if not problem.dealt(learner):
+            settings = settings._replace(algebra=problem.algebra(alone))
+        if learner is problem.model and stage == learner.stages[0]:
+            self.unused = usage_of(problem.model, sums) <= UNUSED * problem.shard.points
+        if sums["points"]:
+            before, earlier = self._old.params, self._first_sums.get(learner)
+            self.params = problem.maximise(learner, stage, self.params, sums, settings, before, earlier)
+        self._first_sums[learner] = sums
+
+    def _averaged(self, learner: Trainable, stage: str, sums: Totals) -> Totals:
+        """Return the sums of a minibatch, as of all points, averaged with earlier ones (Cappé and Moulines 2009)."""
+        problem, settings = self.problem, self._e_step.settings
+        if problem.schedule.batches.count == 1 or learner.online:
+            return sums
+        fraction = problem.schedule.batches.points / self._e_step.batch_points
+        name = problem.name_of(learner, stage)
+        new: Mapping[str, np.ndarray] = {key: fraction * values for key, values in sums.items()}
+        if old := self._averages.get(name):
+            new = {key: old[key] + settings.step * (values - old[key]) for key, values in new.items()}
+        self._averages[name] = new
+        return new

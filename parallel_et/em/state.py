@@ -1,0 +1,77 @@
+"""The state of EM between two iterations, and the metadata of one iteration."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from parallel_et.core.terms import Params, PointStates, Settings, Totals
+from parallel_et.em.timer import SharedWork
+
+Averages = Mapping[str, Totals]
+"""Running averages of the statistics, on the root: by "trainable stage", then by the name of the statistic."""
+
+
+class Progress(NamedTuple):
+    """What the schedule remembers of earlier iterations.
+
+    Attributes
+    ----------
+    quiet : number of iterations in a row with little change; the convergence stop counts them
+    cooled : number of steps that a waiting temperature has fallen
+    best : held-out evidence per point at its last sufficient rise
+    """
+
+    quiet: int = 0
+    cooled: int = 0
+    best: float = -np.inf
+
+
+class EMState(NamedTuple):
+    """Everything that the next iteration needs besides the problem. A checkpoint stores exactly this.
+
+    An iteration consumes its state: it may write into the arrays of ``point_states`` and hand them on.
+
+    Attributes
+    ----------
+    iteration : number of finished iterations
+    params : parameters, the same on every rank
+    point_states : arrays (n, ...) of this rank's points that the scheme keeps between iterations; empty for et
+    averages : running averages of the statistics, on the root; empty without minibatches
+    progress : memory of the schedule
+    """
+
+    iteration: int
+    params: Params
+    point_states: PointStates
+    averages: Averages
+    progress: Progress = Progress()
+
+    def copy(self) -> "EMState":
+        """Return a state whose point states another iteration may consume."""
+        return self._replace(point_states={name: values.copy() for name, values in self.point_states.items()})
+
+
+class Info(NamedTuple):
+    """Metadata of one iteration.
+
+    Attributes
+    ----------
+    settings : values of the schedules
+    free_energy : mean F_n, before the M-step
+    points_used : number of points in the M-step
+    unused : (H,) bool, causes without weight in the statistics; known to the root
+    seconds : time of each phase
+    shared_work : work that ranks shared
+    restarted : number of fields that were restarted before the iteration; None if the schedule has no restarts
+    holdout : held-out evidence per point after the iteration; NaN if it was not computed, None without such points
+    """
+
+    settings: Settings
+    free_energy: float
+    points_used: int
+    unused: np.ndarray
+    seconds: Mapping[str, float]
+    shared_work: Sequence[SharedWork]
+    restarted: int | None = None
+    holdout: float | None = None

@@ -1,0 +1,77 @@
+"""What speaks against an optimum: fields that are alike or stand for two, and what is left unexplained."""
+
+import h5py
+import numpy as np
+import pytest
+from launch import call
+from problems import job_table, params_of, problem_of
+
+from parallel_et.data.planted import DENSITY
+from parallel_et.inference.diagnostics import doubts
+from parallel_et.parallel.ranks import Ranks
+from parallel_et.report.contents import write_report
+from parallel_et.runs.directory import RunDirectory
+
+ALIKE, TOGETHER = "fields 1 and 4 are alike", "field 4 is what 0 and 1 make together"
+MISSING = "what is left of the points has a skewness of"
+
+
+def case(name, seed):
+    """Points of five fields, what they were drawn with, and the problem."""
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(12, 5))
+    W = W if name == "linca" else np.abs(W) * (rng.random(W.shape) < DENSITY) + 0.05
+    W[:6, 0], W[6:, 1] = 1 + W[:6, 0], 1 + W[6:, 1]  # far from each other
+    params = params_of(W / np.linalg.norm(W, axis=0), 0.05, 0.2)
+    inference = {"candidates": 3, "gamma": 2} if name == "cut" else {"scheme": "exact"}
+    model = {"name": "nmf" if name == "cut" else name, "causes": 5}
+    draw, _ = problem_of(job_table(model, inference), np.ones((1, 12)))
+    Y, _ = draw.model.draw(params, rng, 1000)
+    return problem_of(job_table(model, inference), Y)[0], params
+
+
+@pytest.mark.parametrize("name", ["linca", "nmf", "mca", "cut"])
+def test_the_truth_is_not_in_doubt(name):
+    for seed in range(3):
+        problem, params = case(name, seed)
+        assert doubts(problem, Ranks(), params) == ""
+
+
+@pytest.mark.parametrize("name", ["linca", "nmf", "mca"])
+@pytest.mark.parametrize("what", ["alike", "together", "missing"])
+def test_what_is_wrong_is_said(name, what):
+    problem, params = case(name, 2)
+    W = params["W"].copy()
+    if what == "alike":
+        W[:, 4] = 1.1 * W[:, 1]
+    elif what == "together":
+        W[:, 4] = problem.model.mean(params, np.array([0, 1], np.int32))
+    else:
+        W[:, 4] = np.random.default_rng(5).permutation(W[:, 4])
+    said = doubts(problem, Ranks(), {**params, "W": W})
+    assert {"alike": ALIKE, "together": TOGETHER, "missing": MISSING}[what] in said
+    assert MISSING in said
+
+
+def test_many_signs_are_counted():
+    problem, params = case("nmf", 1)
+    said = doubts(problem, Ranks(), {**params, "W": np.repeat(params["W"][:, :1], 5, 1)})
+    assert "fields 0 and 1 are alike, fields 0 and 2 are alike, fields 0 and 3 are alike, 7 more of these" in said
+
+
+def test_a_run_says_so_at_its_end_in_its_result_and_in_its_report(tmp_path):
+    (tmp_path / "job.toml").write_text(
+        '[model]\nname = "nmf"\ncauses = 6\ninit = { W = { mean = 1.0, std = 0.3 } }\n'
+        '[data]\nsource = "planted"\nfields = "sparse"\npoints = 1000\ndims = 12\n'
+        '[inference]\nscheme = "exact"\n[anneal]\niterations = 20\n[run]\nseed = 2\n'
+    )
+    for more, doubtful in ((), True), (("--set", 'model.init={ W = { moments = "third" } }'), False):
+        place = tmp_path / str(doubtful)
+        done = call("train", tmp_path / "job.toml", "--output", place, *more)
+        assert done.returncode == 0, done.stderr
+        with h5py.File(place / "result.h5") as file:
+            found = file.attrs["doubts"]
+        assert bool(found) is doubtful
+        assert (f"note: {found}; another seed" in done.stdout) is doubtful
+        write_report(RunDirectory(str(place)), {}, place / "report")
+        assert ("a better optimum is likely" in (place / "report/report.html").read_text()) is doubtful
