@@ -10,6 +10,10 @@ points, dimensions and causes that it is summed over, in each iteration: ``ROUND
 zero, with a distance of m times their size, points and means are stored with errors m times larger. What is summed are
 their differences, so this happens ``STORED`` times.
 
+Between iterations parameters are stored, rounded. A covariance of few points is almost singular, and stays so if its
+points and its start are moved. Its last digits then count for more than the conditioning of the inputs shows. Where a
+relation seems to be broken, fits are looked at in which stored parameters are moved by ``KEPT`` roundings.
+
 Where a decision (a candidate, a kept state, an order of fields) hangs on the last digits, inputs moved by roundings
 jump to another result. Such jumps are allowed as well; they are looked for where a relation seems to be broken.
 """
@@ -36,11 +40,14 @@ ROUNDINGS = 4 * ITERATIONS * (N + D + H)
 """Roundings of a number, times 4: the direction in which conditioning is measured is not the worst one."""
 STORED = 4 * 2 * ITERATIONS
 """Roundings of a number that is far from zero: of a mean, and of what is subtracted from points, in each iteration."""
+KEPT = 4 * 8
+"""Roundings of a stored parameter, times 4 as above: of a product, of its sum in a block and over blocks, of the two
+differences by which the mean moves, of the quotient by the weight, of ``reg`` that is added, and of storage."""
 STEP = 1e-9
 """Relative movement of the inputs by which conditioning is measured."""
 
 JUMPS = 8
-"""Fits of inputs moved by roundings, by which jumps are looked for."""
+"""Fits of inputs moved by roundings, by which jumps are looked for; and as many that move stored parameters too."""
 LARGEST = 1e300
 """A difference above which something was no number."""
 
@@ -71,12 +78,20 @@ class Case:
         checked = check_job(self.job)
         return checked.Model(checked.model, self.Y.shape[1])
 
-    def learned(self) -> dict[str, np.ndarray]:
-        """What the iterations learn: parameters, and the free energy of each iteration."""
+    def learned(self, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
+        """What the iterations learn: parameters, and the free energy of each iteration.
+
+        With ``rng`` the parameters that an iteration stores are moved by roundings.
+        """
         problem, _ = problem_of(self.job, self.Y)
         begin = {key: np.array(value, order="F") for key, value in problem.model.constrain(self.start).items()}
-        steps = list(em(problem, Ranks(), problem.initial_state(begin)))
-        return {**steps[-1][0].params, "free_energy": np.array([info.free_energy for _, info in steps])}
+        state, free_energy = problem.initial_state(begin), []
+        for _ in range(ITERATIONS):
+            state, info = next(em(problem, Ranks(), state))
+            free_energy.append(info.free_energy)
+            if rng is not None:
+                state = state._replace(params={key: rounded(value, rng) for key, value in state.params.items()})
+        return {**state.params, "free_energy": np.array(free_energy)}
 
     def with_keys(self, section: str, **keys: Any) -> "Case":
         """The same with other keys in a section of the job."""
@@ -140,6 +155,14 @@ def case_of(model: dict[str, Any], scheme: str, seed: int) -> Case:
     return Case(job, Y, every.begin(whole, N, rng))
 
 
+def rounded(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A stored parameter, each number of which is moved by roundings; covariances stay symmetric."""
+    step = KEPT * EPS * rng.standard_normal(values.shape)
+    if values.ndim == 3:
+        step = 0.5 * (step + step.transpose(0, 2, 1))
+    return np.asarray(values * (1 + step), order="F")
+
+
 def disturbed(case: Case, by: float, rng: np.random.Generator) -> Case:
     """The case with all inputs moved ``by`` this share of the size of their array; counts keep their zeros."""
 
@@ -176,8 +199,8 @@ def worst(changed: Changed, seed: int, known: dict[Any, Any]) -> tuple[float, st
         conditioning = np.abs(other[name] - before[name]).max() / STEP
         allowed[name] = roundings * (conditioning + size)
     if any(allowed[name] < gap <= LARGEST for name, gap in gaps.items()):
-        for _ in range(JUMPS):
-            jumped = disturbed(changed.before, roundings, rng).learned()
+        for stored in [None] * JUMPS + [rng] * JUMPS:
+            jumped = disturbed(changed.before, roundings, rng).learned(stored)
             for name in gaps:
                 allowed[name] = max(allowed[name], 2 * float(np.abs(jumped[name] - before[name]).max()))
     return max((gap / allowed[name] if gap <= LARGEST else np.inf, name) for name, gap in gaps.items())

@@ -26,7 +26,7 @@ class Summary(NamedTuple):
     spread : root mean square of what is left of the values when each dimension has its mean subtracted
     offset : root mean square of these means
     constant, empty : dimensions in which all points have the same value, other than zero, or zero
-    heights, spreads : (D,) largest magnitude and standard deviation of each dimension
+    heights, spreads, means : (D,) largest magnitude, standard deviation and mean of each dimension
     """
 
     points: int
@@ -41,6 +41,11 @@ class Summary(NamedTuple):
     empty: int = 0
     heights: np.ndarray = np.empty(0)
     spreads: np.ndarray = np.empty(0)
+    means: np.ndarray = np.empty(0)
+
+    def within(self, largest: float) -> "Summary":
+        """Return the bounds of the points whose values have at most some magnitude."""
+        return self._replace(largest=min(self.largest, largest), heights=np.minimum(self.heights, largest))
 
 
 class Rule(NamedTuple):
@@ -117,8 +122,8 @@ class Settings(NamedTuple):
         return self.temperature == 1 and self.cut == 0 and not any(self.noise.values())
 
 
-Bound = float | Callable[[Params, Summary], float]
-"""The most that one point can add to an element of a statistic."""
+Bound = float | Callable[[Params, Summary], float | np.ndarray]
+"""The most that one point can add to an element of a statistic; an array is broadcast to its shape."""
 
 
 def largest(params: Params, summary: Summary) -> float:
@@ -144,7 +149,7 @@ class Sums(Protocol):
     def add(self, name: str, values: Any, first: int = 0) -> None:
         """Add to a statistic an array of its shape, or of a run of its elements from ``first`` on."""
 
-    def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    def words(self, name: str) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
         """For kernels that add to a statistic themselves: its scale, its high and low words, flat, and what is to
         become the largest magnitude, scaled, that they added to an element.
         """

@@ -43,6 +43,7 @@ class EStep:
     points : number of points that the M-step uses
     evidence : (n,) F_n of the points of this rank's blocks; NaN before they were visited
     evaluator : model with the parameters of the state bound
+    largest : largest magnitude of the values of the points that the M-step uses, or infinity where it uses all
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class EStep:
         places = map(slice, [0, *ends], ends)
         self._places = {block.start: place for block, place in zip(self.blocks, places, strict=True)}
         self.evidence = np.full(ends[-1] if ends else 0, np.nan)
+        self.largest = np.inf
 
         self.evaluator = problem.model.evaluator(state.params, self.settings)
         own = {name: one.evaluator(state.params, self.settings) for name, one in learners_of(problem.scheme).items()}
@@ -87,12 +89,19 @@ class EStep:
         """Return the points that the M-step uses, (n,) bool: those of largest evidence under a cut, else all."""
         if not self.cuts:
             return np.ones(len(self.evidence), bool)
+        magnitude = np.empty(len(self.evidence))
+
+        def measure(part: slice, thread: int, block: Block, posterior: Posterior) -> None:
+            magnitude[self._places[part.start]] = np.abs(block.rows).max(1)
+
         self.timer("blocks")
         with self.ranks.together():
-            self.problem.team.share(self.blocks, partial(self._visit, None))
+            self.problem.team.share(self.blocks, partial(self._visit, measure))
             self._check_evidence()
         self.timer("cut")
-        return largest(self.ranks, self.evidence, self.settings.points)
+        used = largest(self.ranks, self.evidence, self.settings.points)
+        self.largest = self.ranks.max(float(magnitude[used].max(initial=0.0)))
+        return used
 
     def statistics(self, stages: Sequence[Stage], params: Params, used: np.ndarray) -> list[ExactSum]:
         """Return this rank's sums of the statistics of each stage over the ``used`` points, in one pass over the data.
@@ -103,7 +112,7 @@ class EStep:
         self.timer("prepare")
         first = stages[0] == self.stages[0]
         evaluators = self.evaluators if first else {one: one.evaluator(params, self.settings) for one, _ in stages}
-        sums = [self.problem.sums(learner, stage, params, self.work_sharing) for learner, stage in stages]
+        sums = [self.problem.sums(*one, params, self.work_sharing, self.largest) for one in stages]
         self.timer("blocks")
 
         def collect(part: slice, thread: int, block: Block, posterior: Posterior) -> None:

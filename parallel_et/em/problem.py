@@ -79,15 +79,19 @@ class Problem:
                 if settings is None or not isinstance(learner, OptionalStages) or learner.has_stage(stage, settings):
                     yield [(learner, stage)]
 
-    def sums(self, learner: Trainable, stage: str, params: Params, deal: Deal = alone) -> list[ExactSum]:
+    def sums(
+        self, learner: Trainable, stage: str, params: Params, deal: Deal = alone, largest: float = np.inf
+    ) -> list[ExactSum]:
         """Return an empty sum of the statistics of a stage for each thread.
 
-        The first one is shared by the ranks of a node if all ranks do the M-step.
+        The first one is shared by the ranks of a node if all ranks do the M-step. The model adds up points whose values
+        are at most ``largest``.
         """
         declared = learner.statistics(stage)
         shapes = {name: one.shape for name, one in declared.items()}
+        summary = self.summary.within(largest) if learner is self.model else self.summary
         bounds = {
-            name: one.bound if isinstance(one.bound, float) else one.bound(params, self.summary)
+            name: one.bound if isinstance(one.bound, float) else one.bound(params, summary)
             for name, one in declared.items()
         }
         sums = [ExactSum(shapes, deal if self.dealt(learner) else alone)]

@@ -136,7 +136,8 @@ def add_gaps(sums, weight, Y, y, W, w):
 
 @kernel(
     "void(float64[:,::1], float64[:,::1], int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], "
-    "float64[::1], float64, int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], float64[::1])"
+    "float64[::1], float64[::1], int64[::1], int64[::1], float64[::1], float64[::1], int64[::1], int64[::1], "
+    "float64[::1])"
 )
 def add_clusters(
     Y,
@@ -160,13 +161,12 @@ def add_clusters(
     """Add sum_n q_nc to the fixed-point sums high, low (C,), and sum_n q_nc (y_n - w_c) to gap_high, gap_low (C D,).
 
     Their squares are added to square_high, square_low: (C D,) for those of each dimension, (C,) for those of all
-    together, (0,) for none. Y (n, D), WT (C, D); starts, points, values of ``by_cluster``. Costs 4 D operations a
-    weight and some D a cluster that has any.
+    together, (0,) for none. gap_scale and square_scale have a scale for each element. Y (n, D), WT (C, D); starts,
+    points, values of ``by_cluster``. Costs 4 D operations a weight and some D a cluster that has any.
     """
     C, D = WT.shape
     each, altogether = len(square_high) == C * D, len(square_high) == C
     unit, zero = fill(LOW), fill(0.0)
-    gap_scales, square_scales = fill(gap_scale), fill(square_scale)
     top, top_square, sums_of_squares = zero, zero, scratch(D)
     for c in range(C):
         if starts[c] == starts[c + 1]:
@@ -190,23 +190,23 @@ def add_clusters(
                     second = fma(part, gap, second)
                 sums = (first, zero, second, zero)
             first, more, second, squares = sums
-            value = first * gap_scales
+            value = first * load(gap_scale, here)
             add_fixed(gap_high, gap_low, here, value, unit)
             top = maximum(top, maximum(value, zero - value))
             store(sums_of_squares, d, second)
             if d + LANES < D:
-                value = more * gap_scales
+                value = more * load(gap_scale, here + LANES)
                 add_fixed(gap_high, gap_low, here + LANES, value, unit)
                 top = maximum(top, maximum(value, zero - value))
                 store(sums_of_squares, d + LANES, squares)
             squared = squared + (second + squares)
         if each:
             for d in range(0, D, LANES):
-                value = load(sums_of_squares, d) * square_scales
+                value = load(sums_of_squares, d) * load(square_scale, c * D + d)
                 add_fixed(square_high, square_low, c * D + d, value, unit)
                 top_square = maximum(top_square, value)
         elif altogether:
-            value_of_all = total(squared) * square_scale
+            value_of_all = total(squared) * square_scale[c]
             add_one(square_high, square_low, c, value_of_all)
             note(square_largest, value_of_all)
     note(gap_largest, highest(top))

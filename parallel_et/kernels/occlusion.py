@@ -214,6 +214,20 @@ def posterior(
             singles[n, h] *= share
 
 
+@part
+def sum_of_odds(odds, states, n, k, size):
+    """The log odds of the causes of a state, added in rising order: orders that show the same have equal joints."""
+    sofar, last = 0.0, -1
+    for _ in range(size):
+        least = len(odds)
+        for a in range(size):
+            if last < states[n, k, a] < least:
+                least = states[n, k, a]
+        sofar += odds[least]
+        last = least
+    return sofar
+
+
 @kernel(
     "void(float64[:,::1], int64, float64[:,::1], float64[:,::1], float64[:,::1], float64[::1], float64[::1], "
     "float64[::1], float64, int32[:,:,::1], float64[:,::1])"
@@ -236,15 +250,15 @@ def log_states(Y, pixels, masks, heights, features, base, odds, orders, precisio
             if states[n, k, 0] == VACANT:
                 logs[n, k] = -np.inf
                 continue
-            size, prior = 0, base[n]
+            size = 0
             while size < most and states[n, k, size] >= 0:
                 h = states[n, k, size]
                 if place[h] < 0:
                     gap_of_cause(planes, masks, features, h, gaps, count * wide)
                     place[h], met[count] = count * wide, h
                     count += 1
-                prior += odds[0 if same else h]
                 size += 1
+            prior = base[n] + (odds[0] * size if same else sum_of_odds(odds, states, n, k, size))
             sum_gap = fill(0.0)
             for d in range(0, wide if size > 0 else 0, LANES):
                 h = states[n, k, 0]

@@ -9,7 +9,8 @@ from pydantic import Field
 from parallel_et.core.model import shape_of
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.terms import Block, Param, Params, Statistic, Summary, Sums, Totals
-from parallel_et.models.parts.covariances import KINDS
+from parallel_et.kernels.rows import pad_rows
+from parallel_et.models.parts.covariances import KINDS, SHARE
 from parallel_et.models.parts.mixture import PI, JointForm, Members, Mixture
 from parallel_et.models.parts.rounding import RESIDUAL
 
@@ -27,6 +28,10 @@ class GMMOptions(ModelOptions):
         le=1e50,
         description="added to all variances that are learned; without it, at 0, the free energy never falls",
     )
+
+
+NEAR = 4.0
+"""Variances up to this multiple of their floor are reported."""
 
 
 class GMM(Mixture):
@@ -79,10 +84,13 @@ class GMM(Mixture):
         if "var" not in self.options.learn:
             return
         variances = self.kind.variances(params["var"])
-        least = self.kind.variances(self.kind.along((RESIDUAL * summary.heights) ** 2))
+        pi = params["pi"] / params["pi"].sum()
+        offset = params["W"] - (params["W"] @ pi)[:, None]
+        overall = (offset**2) @ pi + pi @ np.broadcast_to(variances, (self.H, self.D))
+        least = self.kind.variances(self.kind.along(NEAR * self.least(overall, summary)))
         reg = self.options.reg
         if count := int((variances <= least).sum()):
-            yield f"{count} of {variances.size} variances are at their floor, the rounding errors of the data"
+            yield f"var: {count} of {variances.size} variances are at their floor, which follows from the data"
         if count := int(((reg > 0.5 * variances) & (variances > least)).sum()):
             yield (
                 f"model.reg = {reg:g} makes up more than half of {count} of {variances.size} variances: "
@@ -93,7 +101,12 @@ class GMM(Mixture):
         return self.kind.form(params)
 
     def sums_besides(self) -> dict[str, Statistic]:
-        return self.kind.sums(lambda params, summary: self.reach(params, summary) ** 2)
+        return self.kind.sums(self.reach)
+
+    def reach(self, params: Params, summary: Summary) -> np.ndarray:
+        W, rounding = params["W"], RESIDUAL * summary.heights
+        far = np.abs(W - summary.means[:, None]).max(1) + np.sqrt(summary.points) * summary.spreads + rounding
+        return pad_rows(np.minimum(far, summary.heights + np.abs(W).max(1))[None])[0]
 
     def collect_besides(self, params: Params, block: Block, members: Members, used: np.ndarray, total: Sums) -> None:
         self.kind.collect(params["W"], block, members, used, total)
@@ -106,10 +119,21 @@ class GMM(Mixture):
     ) -> Params:
         if "var" not in self.options.learn:
             return {}
-        least = (RESIDUAL * summary.heights) ** 2
+        move, active = (W - params["W"]).T, sums["active"]
+        apart = params["W"] - params["W"][:, :1]
+        mean = (gaps.sum(0) + apart @ active) / active.sum()
+        overall = self.kind.squares_along(self.kind.carried(sums, gaps, params, mean - apart.T)) / active.sum()
         with np.errstate(divide="ignore", invalid="ignore"):
-            new = self.kind.learn(params, (W - params["W"]).T, gaps, sums) + self.kind.of(self.options.reg)
-        return {"var": self.kind.settle(params["var"], new, used, least)}
+            new = self.kind.learn(params, move, gaps, sums) + self.kind.of(self.options.reg)
+        return {"var": self.kind.settle(params["var"], new, used, self.least(overall, summary))}
+
+    def least(self, overall: np.ndarray, summary: Summary) -> np.ndarray:
+        """Return the least variances of the dimensions (D,), whose variances of all points are ``overall``.
+
+        They follow from the data alone, and have the unit of a dimension, wherever it begins. So the free energy does
+        not fall when clusters of few points reach them.
+        """
+        return np.maximum((RESIDUAL * summary.heights) ** 2, SHARE * overall)
 
 
 MODEL = GMM

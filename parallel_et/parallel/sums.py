@@ -22,6 +22,14 @@ def scale_for(bound: float) -> float:
     return 2.0 ** max(-1000, min(1000, 62 - frexp(bound)[1])) if bound > 0 else 1.0
 
 
+def scales_for(bound: float | np.ndarray, shape: tuple[int, ...]) -> Any:
+    """Return the scale of an array, or one for each of its elements (m,) if the bound has axes."""
+    if np.ndim(bound) == 0:
+        return scale_for(float(bound))
+    scales = np.where(bound > 0, np.ldexp(1.0, np.clip(62 - np.frexp(bound)[1], -1000, 1000)), 1.0)
+    return np.array(np.broadcast_to(scales, shape)).reshape(-1)
+
+
 class ExactSum:
     """Sum of named arrays over the blocks of all ranks; to be ``reset`` before use.
 
@@ -39,20 +47,27 @@ class ExactSum:
         self._words = self._of_node[deal.rank]
         self._largest = {name: np.zeros(1) for name in shapes}
 
-    def reset(self, bounds: Mapping[str, float], points: int, block: int) -> None:
+    def reset(self, bounds: Mapping[str, float | np.ndarray], points: int, block: int) -> None:
         """Begin a sum over ``points`` points of all ranks, each of which adds at most its bound to an element.
 
-        They come in blocks of ``block`` points, of which the last may be shorter.
+        A bound is a number, or an array that is broadcast to the shape of the sum: elements of small bounds keep their
+        digits beside those of large ones. Points come in blocks of ``block``, of which the last may be shorter.
         """
         self.bounds, self._at_once = dict(bounds), min(points, block)
-        self.scales = {name: scale_for(bounds[name] * points) for name in self.shapes}
+        self.scales = {name: scales_for(bounds[name] * points, shape) for name, shape in self.shapes.items()}
+        self._limits = {
+            name: (1 + 1e-6)
+            * self._at_once
+            * np.max(np.broadcast_to(bounds[name], shape).reshape(-1) * self.scales[name])
+            for name, shape in self.shapes.items()
+        }
         self._words[:] = 0
         for largest in self._largest.values():
             largest[:] = 0.0
 
-    def words(self, name: str) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    def words(self, name: str) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
         """Of an array, for kernels that add to it themselves: scale, high words and low words (m,), and (1,) for the
-        largest magnitude, scaled, that was ever added to an element.
+        largest magnitude, scaled, that was ever added to an element. The scale is (m,) if the bound has axes.
         """
         part = self.parts[name]
         return self.scales[name], self._words[0, part], self._words[1, part], self._largest[name]
@@ -62,10 +77,10 @@ class ExactSum:
 
         Where each block keeps to it, the sum is below twice the bound of all points, and 63 bits hold that.
         """
-        for name, bound in self.bounds.items():
-            most = bound * self._at_once
-            if name in self.shapes and not self._largest[name][0] <= (1 + 1e-6) * most * self.scales[name]:
-                found = self._largest[name][0] / self.scales[name]
+        for name, limit in self._limits.items():
+            if not self._largest[name][0] <= limit:
+                bound = float(np.max(self.bounds[name]))
+                most, found = bound * self._at_once, self._largest[name][0] / np.min(self.scales[name])
                 raise UserError(
                     f"statistic {name}: expected at most {most:.6g} of a block of {self._at_once} points, by the "
                     f"model's bound of {bound:.6g} a point, found {found:.6g}"
@@ -76,7 +91,10 @@ class ExactSum:
         """Add one block's sum to an array, or to a run of its elements from ``first`` on."""
         flat = np.ascontiguousarray(values, np.float64).reshape(-1)
         scale, high, low, largest = self.words(name)
-        fixed.add(flat, scale, high[first : first + len(flat)], low[first : first + len(flat)], largest)
+        some = slice(first, first + len(flat))
+        if np.ndim(scale):
+            flat, scale = flat * scale[some], 1.0
+        fixed.add(flat, scale, high[some], low[some], largest)
 
     def merge(self, other: "ExactSum") -> None:
         """Add what another one has added up."""
@@ -120,7 +138,10 @@ class ExactSum:
         for name, part in self.parts.items():
             start, stop = max(first, part.start), min(last, part.stop)
             if start < stop:
-                fixed.value(self.scales[name], *words[:, start - first : stop - first], values[start:stop])
+                scale, words_of = self.scales[name], words[:, start - first : stop - first]
+                fixed.value(1.0 if np.ndim(scale) else scale, *words_of, values[start:stop])
+                if np.ndim(scale):
+                    values[start:stop] /= scale[start - part.start : stop - part.start]
 
     def _named(self, values: np.ndarray) -> dict[str, np.ndarray]:
         return {name: values[part].reshape(self.shapes[name]) for name, part in self.parts.items()}

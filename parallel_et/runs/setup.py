@@ -354,6 +354,7 @@ def summarise(found: Survey, shard: Shard, columns: Columns, ranks: Ranks) -> Su
         empty,
         columns.heights,
         columns.spreads,
+        columns.mean,
     )
 
 

@@ -281,6 +281,23 @@ def test_points_in_a_plane_leave_covariances_that_are_some(kind):
     assert np.isfinite(result.history["free_energy"]).all()
 
 
+@pytest.mark.parametrize("kind", ["spherical", "diagonal", "full"])
+@pytest.mark.parametrize("unit, offset", [(1.0, 0.0), (1e8, 0.0), (3600.0, 1.7e9)])
+def test_a_cluster_of_one_point_stops_at_a_floor_that_has_the_unit_of_the_data(kind, unit, offset, tmp_path):
+    rng = np.random.default_rng(16)
+    Y = rng.normal(size=(40, D))
+    Y[0] = 100.0
+    start = np.array([Y[0], Y[1], Y[2], Y[3]]).T
+    files = start_file(tmp_path / "start.h5", {"W": start * unit + offset})
+    table = table_of(kind, {"scheme": "exact"}, reg=0.0, init=files)
+    with pytest.warns(UserWarning, match="at their floor"):
+        result = fit({**table, "anneal": {"iterations": 30, "temperature": 1.0}}, Y * unit + offset)
+    found = np.diagonal(matrices(kind, result.params["var"])[0])
+    floor = 2.0**-56 * Y.var(0)
+    expected = np.full(D, floor.mean()) if kind == "spherical" else floor
+    np.testing.assert_allclose(found / unit**2, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_points_that_are_drawn_are_those_of_the_model(kind, tmp_path):
     params, _ = case(kind, seed=14)

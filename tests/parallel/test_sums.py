@@ -37,6 +37,23 @@ def test_sums_are_the_true_sums_and_the_same_bits_everywhere():
 
 
 @pytest.mark.mpi
+def test_a_bound_for_each_element_keeps_the_digits_of_small_ones_beside_large_ones():
+    ranks, table, size = Ranks(), values()[:, :3], np.array([1e30, 1.0, 1e-30])
+    shard = Shard.of(N, 8, ranks.rank, ranks.size)
+    total = ExactSum({"a": (2, 3)})
+    total.reset({"a": 5 * size}, N, 8)
+    for block in shard.blocks():
+        part = size * table[shard.first + block.start : shard.first + block.stop].sum(0)
+        total.add("a", part)
+        total.add("a", part, first=3)
+    sums = total.everywhere(ranks)["a"]
+    np.testing.assert_allclose(sums, np.tile(size * table.sum(0), (2, 1)), rtol=1e-12)
+    total.add("a", [0.0, 0.0, 1e40])
+    with pytest.raises(UserError, match="statistic a"):
+        total.check()
+
+
+@pytest.mark.mpi
 def test_the_sum_of_evidences_does_not_depend_on_who_has_which():
     ranks = Ranks()
     evidence = np.random.default_rng(5).normal(-1e4, 1e3, N)

@@ -1,5 +1,6 @@
 """Kinds of covariances that the clusters of a Gaussian mixture have: what they are, how they are learned."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -7,16 +8,23 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from parallel_et.core.states import best
-from parallel_et.core.terms import Block, Params, Statistic
+from parallel_et.core.terms import Block, Params, Statistic, Summary
 from parallel_et.kernels import mixture
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.parts.fields import rows_of
 from parallel_et.models.parts.mixture import Form, JointForm, each_cluster
 
+Reach = Callable[[Params, Summary], np.ndarray]
+"""The bounds of a statistic, from the parameters and what the data are like."""
 LEAST = 1e-100
 """Least variance."""
+SHARE = 2.0**-56
+"""Least variance of a cluster in a dimension, relative to the variance of all points. It exceeds the rounding errors of
+data that are up to 2^20 standard deviations away from zero."""
 ROUNDING = 2.0**-46
 """Rounding error of a variance that is a difference, relative to the second moment from which a square is taken."""
+RANK = 2.0**-50
+"""Rounding error of an eigenvalue of products, relative to the same and for each dimension."""
 FLAT = 1e-12
 """Least eigenvalue of a correlation matrix: of a covariance in units in which each dimension has the variance 1."""
 
@@ -87,8 +95,8 @@ class Spherical:
         return variances.mean()
 
     def variances(self, var: np.ndarray) -> np.ndarray:
-        """Return the variances that covariances ``var`` have along the dimensions, or all as they are."""
-        return np.asarray(var)
+        """Return the variances that covariances ``var`` have along the dimensions, (..., D) or (..., 1)."""
+        return np.asarray(var)[..., None]
 
     def inside(self, var: np.ndarray) -> np.ndarray:
         """Without variances that are none."""
@@ -100,9 +108,13 @@ class Spherical:
         bias = np.log(params["pi"]) - 0.5 * self.D * np.log(2 * np.pi * var)
         return round_form(table, 1 / var, bias, params["W"].mean(1))
 
-    def sums(self, square: Any) -> dict[str, Statistic]:
-        """Its statistics; ``square`` is the bound of (y_d - w_cd)^2."""
-        return {"squares": Statistic((self.C,), lambda params, summary: self.D * square(params, summary))}
+    def sums(self, reach: Reach) -> dict[str, Statistic]:
+        """Its statistics; ``reach`` returns the bounds of |y_d - w_cd|, (width,)."""
+
+        def bound(params: Params, summary: Summary) -> np.ndarray:
+            return (reach(params, summary) ** 2).sum(keepdims=True)
+
+        return {"squares": Statistic((self.C,), bound)}
 
     def collect(self, W: np.ndarray, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
         """Add what the kernel does not: all but sums of squares. W (D, C) are the means of the E-step."""
@@ -120,6 +132,10 @@ class Spherical:
         """Its statistics as they are of clusters that were moved by (C, D) since the E-step."""
         rest = move * (sums["active"][:, None] * move - 2 * gaps)
         return {"squares": sums["squares"] + rest.sum(1)}
+
+    def squares_along(self, sums: Any) -> np.ndarray:
+        """Return the sums of squares along the dimensions (D,) over all clusters, or their mean."""
+        return np.full(self.D, sums["squares"].sum() / self.D)
 
     def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: np.ndarray) -> np.ndarray:
         """Return the new ones, or the old ones for clusters that are not used (C,).
@@ -145,6 +161,9 @@ class Diagonal(Spherical):
     def along(self, variances: np.ndarray) -> Any:
         return variances[:, None]
 
+    def variances(self, var: np.ndarray) -> np.ndarray:
+        return var.T
+
     def form(self, params: Params) -> JointForm:
         D, centre, table = self.D, params["W"].mean(1), rows_of(params)
         precision = 1 / params["var"].T
@@ -160,17 +179,20 @@ class Diagonal(Spherical):
         weights = (precision * W, -0.5 * precision, constant[:, None])
         return Form(mixture.ALONG, table, scale, bias, weights, features)
 
-    def sums(self, square: Any) -> dict[str, Statistic]:
-        return {"squares": Statistic((self.C * self.width,), square)}
+    def sums(self, reach: Reach) -> dict[str, Statistic]:
+        return {"squares": Statistic((self.C, self.width), lambda params, summary: reach(params, summary) ** 2)}
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
         squares = np.maximum(self.carried(sums, gaps, old, move)["squares"], ROUNDING * sums["squares"])
-        return (squares.reshape(self.C, self.width)[:, : self.D] / sums["active"][:, None]).T
+        return (squares[:, : self.D] / sums["active"][:, None]).T
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         squares = sums["squares"].copy()
-        squares.reshape(self.C, self.width)[:, : self.D] += move * (sums["active"][:, None] * move - 2 * gaps)
+        squares[:, : self.D] += move * (sums["active"][:, None] * move - 2 * gaps)
         return {"squares": squares}
+
+    def squares_along(self, sums: Any) -> np.ndarray:
+        return sums["squares"][:, : self.D].sum(0)
 
     def spread(self, params: Params, c: np.ndarray, white: np.ndarray) -> np.ndarray:
         return np.sqrt(params["var"].T)[c] * white
@@ -201,8 +223,8 @@ class Full(Spherical):
         bias = np.log(params["pi"]) - 0.5 * self.D * np.log(2 * np.pi) - log_diagonal(root)
         return FullForm(np.ascontiguousarray(params["W"].T), inverse(root), bias)
 
-    def sums(self, square: Any) -> dict[str, Statistic]:
-        return {"products": Statistic((self.C, self.D, self.D), square)}
+    def sums(self, reach: Reach) -> dict[str, Statistic]:
+        return {"products": Statistic((self.C, self.D, self.D), bound_of_products(reach, self.D))}
 
     def collect(self, W: np.ndarray, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
         products = np.zeros((self.C, self.D, self.D))
@@ -213,14 +235,17 @@ class Full(Spherical):
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
         products = self.carried(sums, gaps, old, move)["products"]
-        return with_ridge(products, sums["products"]) / sums["active"][:, None, None]
+        return without_rounding(products, sums["products"]) / sums["active"][:, None, None]
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         cross = (gaps - 0.5 * sums["active"][:, None] * move)[:, :, None] * move[:, None]
         return {"products": sums["products"] - cross - cross.transpose(0, 2, 1)}
 
+    def squares_along(self, sums: Any) -> np.ndarray:
+        return np.einsum("cdd->d", sums["products"])
+
     def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: np.ndarray) -> np.ndarray:
-        return positive(np.where(used[:, None, None], new, old), least)
+        return lifted(positive(np.where(used[:, None, None], new, old), least), least)
 
     def spread(self, params: Params, c: np.ndarray, white: np.ndarray) -> np.ndarray:
         root = np.broadcast_to(roots(params["var"]), (self.C, self.D, self.D))
@@ -246,8 +271,8 @@ class Tied(Full):
         form = round_form(table, np.ones(self.C), bias, np.zeros(D))
         return replace(form, whiten=lambda rows: (rows[:, :D] - centre) @ R)
 
-    def sums(self, square: Any) -> dict[str, Statistic]:
-        return {"products": Statistic((self.D, self.D), square)}
+    def sums(self, reach: Reach) -> dict[str, Statistic]:
+        return {"products": Statistic((self.D, self.D), bound_of_products(reach, self.D))}
 
     def collect(self, W: np.ndarray, block: Block, members: Any, used: np.ndarray, total: Any) -> None:
         products = np.zeros((self.D, self.D))
@@ -258,14 +283,17 @@ class Tied(Full):
 
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
         products = self.carried(sums, gaps, old, move)["products"]
-        return with_ridge(products[None], sums["products"][None]) / sums["active"].sum()
+        return without_rounding(products[None], sums["products"][None]) / sums["active"].sum()
 
     def carried(self, sums: Any, gaps: np.ndarray, old: Params, move: np.ndarray) -> dict[str, np.ndarray]:
         cross = (gaps - 0.5 * sums["active"][:, None] * move).T @ move
         return {"products": sums["products"] - cross - cross.T}
 
+    def squares_along(self, sums: Any) -> np.ndarray:
+        return np.diagonal(sums["products"])
+
     def settle(self, old: np.ndarray, new: np.ndarray, used: np.ndarray, least: np.ndarray) -> np.ndarray:
-        return positive(new, least)
+        return lifted(positive(new, least), least)
 
 
 def normal(gap: np.ndarray, var: np.ndarray) -> np.ndarray:
@@ -273,11 +301,24 @@ def normal(gap: np.ndarray, var: np.ndarray) -> np.ndarray:
     return -0.5 * (gap * gap / var + np.log(2 * np.pi * var)).sum(-1)
 
 
-def with_ridge(products: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return products (k, D, D) with their rounding error added to the diagonal, from those ``before`` a difference."""
-    found, each = products.copy(), np.arange(products.shape[-1])
-    found[:, each, each] += ROUNDING * before[:, each, each]
-    return found
+def bound_of_products(reach: Reach, dims: int) -> Reach:
+    """Return the function of the bounds of products of two gaps, (D, D)."""
+
+    def bound(params: Params, summary: Summary) -> np.ndarray:
+        most = reach(params, summary)[:dims]
+        return np.multiply.outer(most, most)
+
+    return bound
+
+
+def without_rounding(products: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return products (k, D, D), a difference of those ``before``, with rounding errors replaced by 0.
+
+    These are eigenvalues below ``RANK`` times D, in units in which the products before have the diagonal 1. A cluster
+    of few points is then as singular as its points make it, and its floor does not depend on rounding errors.
+    """
+    scale = np.sqrt(np.diagonal(before, axis1=1, axis2=2))
+    return raised(products, np.where(scale > 0, scale, 1.0), RANK * products.shape[-1], 0.0)
 
 
 def log_diagonal(root: np.ndarray) -> np.ndarray:
@@ -287,7 +328,8 @@ def log_diagonal(root: np.ndarray) -> np.ndarray:
 
 def inverse(root: np.ndarray) -> np.ndarray:
     """R with |(y - w) R|^2 = (y - w)^T covariance^-1 (y - w), from the roots of covariances, (k, D, D)."""
-    return np.ascontiguousarray(np.linalg.inv(root).transpose(0, 2, 1))
+    size = np.sqrt((root * root).sum(2))[:, :, None]  # so that the units of the dimensions do not matter
+    return np.ascontiguousarray(np.linalg.inv(root / size).transpose(0, 2, 1) / size)
 
 
 def roots(var: np.ndarray) -> np.ndarray:
@@ -300,25 +342,49 @@ def positive(var: np.ndarray, least: np.ndarray | float = 0.0) -> np.ndarray:
 
     Then the variances of the dimensions are at least these, and the eigenvalues of the correlations at least ``FLAT``,
     whatever the units of the dimensions are. A dimension without variance and without a least one gets the share
-    ``FLAT`` of the largest.
+    ``FLAT`` of the largest. Correlations of a dimension at its floor are unknown, and become 0.
     """
     var = 0.5 * (var + var.transpose(0, 2, 1))
     variances = np.diagonal(var, axis1=1, axis2=2)
     floor = np.where(least > LEAST, least, np.maximum(LEAST, FLAT * variances.max(1, keepdims=True)))
-    inside = np.where(variances > np.maximum(least, LEAST), variances, floor)
-    scale = np.sqrt(inside)
-    correlation = np.clip(var / scale[:, :, None] / scale[:, None], -1.0, 1.0)
+    known = variances > np.maximum(least, LEAST)
+    if not known.all():
+        each = np.arange(var.shape[1])
+        var = np.where(known[:, :, None] & known[:, None], var, 0.0)
+        var[:, each, each] = np.where(known, variances, floor)
+    return raised(var, np.sqrt(np.diagonal(var, axis1=1, axis2=2)), FLAT, FLAT)
+
+
+def lifted(var: np.ndarray, least: np.ndarray) -> np.ndarray:
+    """Return covariances (k, D, D) with at least the variance ``least`` (D,) in every direction.
+
+    The share of ``least`` that a covariance lacks is added to its diagonal: no digits are lost where dimensions differ.
+    """
+    scale = np.sqrt(np.maximum(least, LEAST))
+    R = inverse(np.linalg.cholesky(var / scale[:, None] / scale))
+    lack = np.zeros(len(var))
+    some = np.square(R).sum((1, 2)) > 1
+    lack[some] = np.maximum(0.0, 1 - np.linalg.norm(R[some], 2, axis=(1, 2)) ** -2.0)
+    return var + lack[:, None, None] * np.diag(scale**2)
+
+
+def raised(var: np.ndarray, scale: np.ndarray, least: float, other: float) -> np.ndarray:
+    """Return symmetric matrices (k, D, D) whose eigenvalues below the ``least`` are replaced by an ``other`` value.
+
+    The eigenvalues are those in the units ``scale`` (k, D). Matrices without small eigenvalues stay as they are.
+    """
+    units = scale[:, :, None] * scale[:, None]
+    own = var / units
     try:
-        pivots = np.diagonal(np.linalg.cholesky(correlation), axis1=1, axis2=2) ** 2
-        if (pivots > FLAT).all() and (variances == inside).all():
+        # the least eigenvalue is at least the inverse of the sum of squares of the inverted root
+        if (np.square(np.linalg.inv(np.linalg.cholesky(own))).sum((1, 2)) < 1 / least).all():
             return var
     except LinAlgError:
         pass
-    each = np.arange(var.shape[1])
-    correlation[:, each, each] = 1.0
-    values, vectors = np.linalg.eigh(correlation)
-    nearest = (vectors * np.maximum(values, 2 * FLAT)[:, None]) @ vectors.transpose(0, 2, 1)
-    return 0.5 * (nearest + nearest.transpose(0, 2, 1)) * scale[:, :, None] * scale[:, None]
+    values, vectors = np.linalg.eigh(own)
+    small = np.less(values, least)
+    half = vectors * np.sqrt(np.where(small, other, np.maximum(values, 0.0)))[:, None]
+    return np.where(small.any(1)[:, None, None], half @ half.transpose(0, 2, 1) * units, var)
 
 
 KINDS = {"spherical": Spherical, "diagonal": Diagonal, "full": Full, "tied": Tied}

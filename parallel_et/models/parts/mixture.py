@@ -25,7 +25,7 @@ SAFE, WIDE = 1e15, 1e18
 """Scores, and what they are the products of, up to which single precision is trusted; and by so little at least."""
 PIECE = 1 << 17
 """Numbers in single precision that are compared at a time, points times clusters: what stays in the cache."""
-NONE = (1.0, np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(1))
+NONE = (np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(1))
 """The words of a statistic that there is none of."""
 Members = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Weights sorted by cluster: where each cluster starts (C + 2,), points and weights."""
@@ -266,15 +266,15 @@ class Mixture(Model):
     # the M-step
 
     def statistics(self, stage: str) -> Mapping[str, Statistic]:
-        gaps = Statistic((self.H * self.width,), lambda params, summary: self.reach(params, summary))
+        gaps = Statistic((self.H, self.width), lambda params, summary: self.reach(params, summary))
         return {"active": Statistic((self.H,)), "gaps": gaps, **self.sums_besides()}
 
-    def reach(self, params: Params, summary: Summary) -> float:
-        """The most that a point can be away from an origin in a dimension."""
-        return summary.largest + float(np.abs(params["W"]).max())
+    def reach(self, params: Params, summary: Summary) -> np.ndarray:
+        """The most that a point can be away from an origin in each dimension, (width,)."""
+        return np.full(self.width, summary.largest + np.abs(params["W"]).max())
 
     def sums_besides(self) -> dict[str, Statistic]:
-        """Further statistics; one of squares (C width,) or (C,), called so, is added up here."""
+        """Further statistics; one of squares (C, width) or (C,), called so, is added up here."""
         return {}
 
     def collect_besides(self, params: Params, block: Block, members: Members, used: np.ndarray, total: Sums) -> None:
@@ -282,9 +282,9 @@ class Mixture(Model):
 
     def carried(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
         move = (self.origin(new) - self.origin(old)).T
-        gaps = sums["gaps"].reshape(self.H, self.width)[:, : self.D]
+        gaps = sums["gaps"][:, : self.D]
         moved = sums["gaps"].copy()
-        moved.reshape(self.H, self.width)[:, : self.D] -= sums["active"][:, None] * move
+        moved[:, : self.D] -= sums["active"][:, None] * move
         return {"gaps": moved, **self.carried_besides(sums, gaps, old, move)}
 
     def carried_besides(self, sums: Totals, gaps: np.ndarray, old: Params, move: np.ndarray) -> Totals:
@@ -294,7 +294,7 @@ class Mixture(Model):
     def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         points, active = float(sums["points"]), sums["active"]
         used = active > UNUSED * points
-        gaps = sums["gaps"].reshape(self.H, self.width)[:, : self.D]
+        gaps = sums["gaps"][:, : self.D]
         W = params["W"]
         if "W" in self.options.learn:
             step = gaps / np.where(used, active, 1.0)[:, None]
