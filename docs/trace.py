@@ -24,12 +24,22 @@ SHOWN = ("em", "models", "parallel", "schemes")
 """Packages whose functions are shown, besides the kernels."""
 MINOR = (
     *("timer.", "node.", "deal.", "rows.", "shard.", "minibatches.", "rounding.", "schedule.Schedule.finished"),
-    *("problem.Problem.algebra", "problem.Problem.dealt", "problem.Problem.known", "problem.Problem.learners"),
+    *("problem.Problem.algebra", "problem.Problem.dealt", "problem.Problem.nan_if_missing", "problem.Problem.learners"),
     *("e_step.EStep.new_point_states", "ranks.Ranks.together", "Schedule.step", "moments.Moments.", "diagonals"),
     *("LinearEvaluator.", "LinCAEvaluator.", "LinearMean.scales", "Bernoulli.odds", "Bernoulli.empty", "linear.strips"),
     *("restart", "held_out_evidence", "m_step.MStep.new_averages", "truncated.significant", "problem.Problem.passes"),
     *("sums.ExactSum.words", "sums.ExactSum.check", "linear.LinearModel.usage", "norms", "base", "ranks.Ranks.max"),
-    *("initial_state", "name_of", "shares_memory", "value_at", "scale_for", "with_random", "of_root", "largest_error"),
+    *(
+        "initial_state",
+        "name_of",
+        "shares_memory",
+        "value_at",
+        "scale_for",
+        "scales_for",
+        "with_random",
+        "of_root",
+        "largest_error",
+    ),
     *("moment_statistics", "squared_residuals", "Tables.", "linear_algebra.solve_with", "linear_algebra.find_right"),
 )
 """Parts of names of functions that only help others."""

@@ -1,4 +1,4 @@
-"""A model of one's own: causes that add their fields or take them away, s in {-1, 0, 1}."""
+"""A user-defined model: each cause adds its field, subtracts it, or is inactive, s in {-1, 0, 1}."""
 
 import numpy as np
 
@@ -14,16 +14,17 @@ class Ternary(Model):
         super().__init__(options, dims)
         self.prior, self.noise = Bernoulli(self.H, ways=2), Gauss()
         self.latents = Latents(2 * self.H, owner=(*range(self.H), *range(self.H)))
+        self.signs = np.vstack([np.eye(self.H), -np.eye(self.H)])
 
     def mean(self, params, states):
-        return np.subtract(*np.split(1.0 * binary(states, 2 * self.H), 2, -1)) @ params["W"].T
+        return binary(states, 2 * self.H) @ self.signs @ params["W"].T
 
     def statistics(self, stage):
         yy = Statistic((self.D,), lambda params, summary: summary.largest**2)
         return {"yy": yy, "ys": Statistic((self.H, self.D), largest), "ss": Statistic((self.H, self.H))}
 
     def accumulate(self, stage, params, Y, states, q):
-        s = np.subtract(*np.split(1.0 * binary(states, 2 * self.H), 2, -1))
+        s = binary(states, 2 * self.H) @ self.signs
         return {"yy": q @ Y**2, "ys": (q[:, None] * s).T @ Y, "ss": (q[:, None] * s).T @ s}
 
     def maximise(self, stage, params, sums, settings, summary):

@@ -31,7 +31,7 @@ class Learning(ExpectationTruncation, Learner):
         return Surprise(float(params["warmth"]))
 
     def infer(self, context, block, kept):
-        return super().infer(context._replace(beta=context.beta / context.guide.warmth), block, kept)
+        return super().infer(context._replace(beta=context.beta / context.of_scheme.warmth), block, kept)
 
     def statistics(self, stage):
         return {"surprise": Statistic((), 1.0)}

@@ -1,8 +1,15 @@
 """The contract between the engine, the models and the schemes; ``terms`` has the values that they exchange.
 
 The author of a model writes four declarations (``params``, ``latents``, ``prior``, ``noise``) and four methods
-(``mean``, ``statistics``, ``accumulate``, ``maximise``). The defaults enumerate states. A family of models with a
-faster E-step returns an evaluator of its own. ``capabilities`` has the protocols that only some models implement.
+(``mean``, ``statistics``, ``accumulate``, ``maximise``). All other methods have defaults, which enumerate states. A
+family of models with a faster E-step returns an evaluator of its own. ``capabilities`` has the protocols that only some
+models implement.
+
+A field is the vector that a cause contributes to the mean, a column of W. An atom is a non-zero value, or a place, of a
+cause; binary causes have one atom each. A state is a set of active atoms; the empty state has none.
+
+Shapes: N points of the data, n points of a block, D dimensions, H causes, C or H' candidates of a point, K states of a
+point, g places of a state. A free place of a state holds -1. A state whose first place is ``VACANT`` does not exist.
 """
 
 from abc import ABC, abstractmethod
@@ -36,7 +43,7 @@ from parallel_et.kernels import VACANT
 from parallel_et.kernels.rows import padded
 
 UNUSED = 1e-12
-"""Share of a point, on average, below which the weight of a cause counts as none: its field then stays as it was."""
+"""Smallest mean posterior weight of a cause per point. Below it, the M-step keeps the field of the cause."""
 PIECE = 1 << 20
 """Numbers, pairs of point and state times dimensions, that a default computes at a time."""
 
@@ -70,7 +77,10 @@ class Trainable(ABC):
 
     @abstractmethod
     def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
-        """Return the parameters that the M-step changes, from sums over ``sums["points"]`` points."""
+        """Return the parameters that the M-step changes; all others stay as they are.
+
+        ``sums`` has the declared statistics, and as ``points`` the number of points in them.
+        """
 
     @abstractmethod
     def evaluator(self, params: Params, settings: Settings) -> Collector:
@@ -91,7 +101,7 @@ class Evaluator:
         self._nearest = np.empty((0, 0), np.int32)
 
     def observe(self, block: Block, singles: bool = False) -> "BlockView":
-        """Return a block bound to this evaluator; ``singles``: also consider single causes that are no candidates."""
+        """Return a block bound to this evaluator; with ``singles``, K_n also has each atom alone, candidate or not."""
         return self.model.View(self, block, singles)
 
     def log_joint(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
@@ -120,7 +130,7 @@ class BlockView(ABC, Generic[P]):
     Attributes
     ----------
     evaluator, block : as given
-    singles : whether single causes that are no candidates are considered too
+    singles : whether K_n also has each atom alone, candidate or not
     """
 
     def __init__(self, evaluator: Evaluator, block: Block, singles: bool = False) -> None:
@@ -177,9 +187,9 @@ class EnumeratingView(BlockView[P]):
         return logs
 
     def over_table(self, candidates: np.ndarray, table: Table, beta: float) -> Posterior:
-        """Return q_n ~ p(s, y_n)^beta on the states of a table over candidates (n, H'), and on single atoms if asked.
+        """Return q_n(s) = p(s, y_n)^beta / sum of p(s', y_n)^beta for the states of a table over candidates (n, C).
 
-        A view may use up its intermediate results.
+        With ``singles``, the states of the other atoms alone count too. A view may use up its intermediate results.
         """
         latents, logs = self.model.latents, np.empty((len(candidates), len(table)))
         everything = candidates.shape[1] == latents.atoms
@@ -261,7 +271,7 @@ class Model(Trainable):
     schedules : schedules of its own
     first_job : keys by section that its first job has besides the usual ones
     valued : whether active causes have values, of which a posterior has means and variances
-    evidence : whether F_n is a bound of the evidence; else it is the mean log joint
+    evidence : whether F_n is a lower bound of log p(y_n) at T = 1; else it is the mean of log p(s, y_n) over q_n
     row_independent : whether the posterior of a point over a table without single causes has the same bits whatever
         points are computed with it; blocks may then be merged. A subclass states this for itself
     sizes : lengths of the axes of its parameters
@@ -309,7 +319,7 @@ class Model(Trainable):
         raise UserError(f"{type(self).__name__}: expected a method accumulate, found none")
 
     def evaluator(self, params: Params, settings: Settings) -> Evaluator:
-        """Return the E-step of this model for given parameters."""
+        """Return this model bound to the parameters and settings of one iteration."""
         return Evaluator(self, params, settings)
 
     def log_joint(self, params: Params, Y: np.ndarray, states: np.ndarray) -> np.ndarray:

@@ -28,15 +28,15 @@ class Context(NamedTuple):
     Attributes
     ----------
     evaluator : the model with its parameters bound
-    guide, chooser : the evaluators of the scheme and of its selection, if these learn
+    of_scheme, of_selection : the evaluators of the scheme and of its selection, if these learn
     beta : 1 / T
     random : random numbers of this iteration, by point
     phase : starts the clock of a named phase
     """
 
     evaluator: Evaluator
-    guide: Collector | None
-    chooser: Collector | None
+    of_scheme: Collector | None
+    of_selection: Collector | None
     beta: float
     random: Random
     phase: Callable[[str], None]
@@ -45,8 +45,7 @@ class Context(NamedTuple):
 class Selection:
     """Preselection of candidate atoms for each point: by default those that the model prefers.
 
-    A selection that learns is a ``Learner`` too. The statistics of its first stage use the posteriors of an iteration
-    under the parameters at its start.
+    A selection that learns is a ``Learner`` too. Its first stage uses the posteriors before this M-step.
     """
 
     def initial_point_states(self, points: int) -> PointStates:

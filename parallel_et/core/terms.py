@@ -10,7 +10,7 @@ from parallel_et.parallel.linear_algebra import LinearAlgebra
 Params = Mapping[str, np.ndarray]
 """The parameters of a model and its scheme by name: float64 arrays, fields contiguous (in Fortran's order)."""
 Totals = Mapping[str, np.ndarray]
-"""The sums over all points in M by name; not to be changed, ranks may share them."""
+"""The sums over the points of the M-step, by name. Do not modify the arrays: ranks may share them."""
 PointStates = dict[str, np.ndarray]
 """Variational states that a scheme keeps of each point between iterations: arrays (points, ...) by name."""
 
@@ -93,15 +93,15 @@ class Settings(NamedTuple):
     ----------
     iteration : its number
     temperature : T
-    cut : how far the cut has gone, from 0 to 1
-    points : how many points the M-step has
-    noise : standard deviation of the noise on each parameter
+    cut : 0: the M-step uses all points; 1: it uses only the share that ``Prior.share`` expects to fit K_n
+    points : number of points that the M-step is to use
+    noise : standard deviation of the Gaussian noise that is added to each parameter after the M-step
     model : the values of the model's own schedules
     most : active causes that a considered state has at most
-    step : weight of the statistics of its batch beside those of the batches before
-    held : whether the fields stay as they are
+    step : rho in average = (1 - rho) average + rho statistics of the minibatch
+    held : whether the engine keeps the old fields, whatever the M-step returns
     algebra : linear algebra for the fields, which all ranks share if the model is large
-    pairs : pairs of causes that all points together compare with each other, if these are all; else 0
+    pairs : number of pairs of candidates of all points; 0 if other pairs of causes may be active together
     """
 
     iteration: int
@@ -118,7 +118,7 @@ class Settings(NamedTuple):
 
     @property
     def undisturbed(self) -> bool:
-        """Whether nothing but the M-step changes the parameters, which then must not lower the free energy."""
+        """Whether T = 1, all points are used and no noise is added: the M-step then must not lower the free energy."""
         return self.temperature == 1 and self.cut == 0 and not any(self.noise.values())
 
 
@@ -176,26 +176,32 @@ class Block(NamedTuple):
 
 
 class Prior(Protocol):
-    """How states are distributed before a point is seen; ``models/parts/priors.py`` has some."""
+    """The distribution p(s) of the states.
+
+    Those in ``models/parts/priors.py`` also have ``learn`` for M-steps, which corrects pi for points that a cut removes.
+    """
 
     def log(self, params: Params, states: np.ndarray) -> np.ndarray:
-        """log p(s) of states (..., g), (...)."""
+        """Return log p(s) of states (..., g), (...)."""
 
     def draw(self, params: Params, rng: np.random.Generator, count: int) -> np.ndarray:
-        """States (count, g)."""
+        """Return random states (count, g)."""
 
     def share(self, params: Params, most: int) -> float:
-        """Share of the points that are expected to have at most ``most`` active causes."""
+        """Return the expected share of the points with at most ``most`` active causes."""
 
 
 class Noise(Protocol):
-    """How points are distributed around the mean of their state; ``models/parts/noises.py`` has some."""
+    """The distribution p(y | mean) of points around the mean of their state.
+
+    ``Gauss`` in ``models/parts/noises.py`` also has ``learn`` for M-steps.
+    """
 
     def log(self, params: Params, Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
-        """log p(y | mean) of points and means (..., D), (...)."""
+        """Return log p(y | mean) of points and means (..., D), (...)."""
 
     def draw(self, params: Params, rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
-        """Points around their means."""
+        """Return random points around their means."""
 
 
 @runtime_checkable

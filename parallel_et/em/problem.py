@@ -108,7 +108,7 @@ class Problem:
         """Return whether all ranks do the M-step; averages of minibatches are on the root alone."""
         return learner.distributed and self.schedule.batches.count == 1
 
-    def known(self, evidence: float | None) -> float | None:
+    def nan_if_missing(self, evidence: float | None) -> float | None:
         """Return held-out evidence as the history has it: NaN where it was not computed, None without such points."""
         return None if self.held is None else np.nan if evidence is None else evidence
 

@@ -9,7 +9,7 @@ from parallel_et.core.terms import Params, PointStates, Settings, Totals
 from parallel_et.em.timer import SharedWork
 
 Averages = Mapping[str, Totals]
-"""Running averages of the statistics, on the root: by "trainable stage", then by the name of the statistic."""
+"""Running averages of the statistics, on the root. The keys are "TRAINABLE STAGE", then the name of a statistic."""
 
 
 class Progress(NamedTuple):
@@ -18,8 +18,8 @@ class Progress(NamedTuple):
     Attributes
     ----------
     quiet : number of iterations in a row with little change; the convergence stop counts them
-    cooled : number of steps that a waiting temperature has fallen
-    best : held-out evidence per point at its last sufficient rise
+    cooled : number of steps of a temperature that falls only while the fields change little
+    best : held-out evidence per point when it last rose by more than ``stop.change``
     """
 
     quiet: int = 0

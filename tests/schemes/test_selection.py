@@ -44,7 +44,7 @@ def after_iterations(problem, params):
 
 def predictions(problem, params, Y, kept):
     step = context_at_rest(problem.model, problem.scheme, params)
-    return step.chooser.predict(Block(pad_rows(Y), D, 0), kept) * params["gp_scale"]
+    return step.of_selection.predict(Block(pad_rows(Y), D, 0), kept) * params["gp_scale"]
 
 
 def targets_of(state):
@@ -151,7 +151,7 @@ def test_where_causes_stand_at_places_each_window_is_left_out(kernel, monkeypatc
     state = after_iterations(problem, params)
     params = state.params
     step, block = context_at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
-    found = step.chooser.predict(block, state.point_states).reshape(-1, objects) * params["gp_scale"]
+    found = step.of_selection.predict(block, state.point_states).reshape(-1, objects) * params["gp_scale"]
     windows = points_of(params, in_windows(Y, rows, columns, size, channels))
     targets = np.zeros((n, rows * columns * objects + 1))
     np.put_along_axis(targets, state.point_states["gp_atoms"], state.point_states["gp_means"].astype(float), 1)
@@ -165,7 +165,8 @@ def test_where_causes_stand_at_places_each_window_is_left_out(kernel, monkeypatc
         expected = features[m] @ np.linalg.solve(inner, features[others].T @ targets[others])
         np.testing.assert_allclose(found[m], expected, atol=1e-8)
     alike = (
-        step.chooser.predict(block, vacant_point_states(problem.scheme, n)).reshape(-1, objects) * params["gp_scale"]
+        step.of_selection.predict(block, vacant_point_states(problem.scheme, n)).reshape(-1, objects)
+        * params["gp_scale"]
     )
     weights = np.linalg.solve(features.T @ features + white, features.T @ targets)
     np.testing.assert_allclose(alike, features @ weights, atol=1e-8)

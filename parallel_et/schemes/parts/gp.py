@@ -97,7 +97,7 @@ class GPSelection(Selection, Learner):
         return Predictor(self, params)
 
     def select(self, context: Context, view: BlockView, point_states: PointStates, count: int) -> np.ndarray:
-        chooser = context.chooser
+        chooser = context.of_selection
         assert isinstance(chooser, Predictor)
         if not chooser.number and self.options.first == "own":
             return super().select(context, view, point_states, count)
@@ -111,7 +111,7 @@ class GPSelection(Selection, Learner):
     def new_point_states(
         self, context: Context, block: Block, posterior: Posterior, point_states: PointStates
     ) -> PointStates:
-        chooser = context.chooser
+        chooser = context.of_selection
         assert isinstance(chooser, Predictor)
         atoms, means = chooser.targets(posterior)
         number = np.full(len(block), chooser.number, np.int32)
