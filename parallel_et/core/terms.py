@@ -178,7 +178,7 @@ class Block(NamedTuple):
 class Prior(Protocol):
     """The distribution p(s) of the states.
 
-    Those in ``models/parts/priors.py`` also have ``learn`` for M-steps, which corrects pi for points that a cut removes.
+    Those in ``models/parts/priors.py`` also have ``learn`` for M-steps; it corrects pi for points that a cut removes.
     """
 
     def log(self, params: Params, states: np.ndarray) -> np.ndarray:
