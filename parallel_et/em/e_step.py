@@ -92,7 +92,8 @@ class EStep:
         magnitude = np.empty(len(self.evidence))
 
         def measure(part: slice, thread: int, block: Block, posterior: Posterior) -> None:
-            magnitude[self._places[part.start]] = np.abs(block.rows).max(1)
+            rows = block.rows
+            magnitude[self._places[part.start]] = np.maximum(rows.max(1), -rows.min(1))
 
         self.timer("blocks")
         with self.ranks.together():
