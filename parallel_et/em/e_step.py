@@ -43,7 +43,7 @@ class EStep:
     points : number of points that the M-step uses
     evidence : (n,) F_n of the points of this rank's blocks; NaN before they were visited
     evaluator : model with the parameters of the state bound
-    largest : largest magnitude of the values of the points that the M-step uses, or infinity where it uses all
+    largest : bound of the magnitudes of the points that the M-step uses; infinity if it uses all
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class EStep:
         """Return the points that the M-step uses, (n,) bool: those of largest evidence under a cut, else all."""
         if not self.cuts:
             return np.ones(len(self.evidence), bool)
-        magnitude = np.empty(len(self.evidence))
+        exponents = np.empty(len(self.evidence), np.int16)  # of the largest magnitudes: doubles would take more memory
 
         def measure(part: slice, thread: int, block: Block, posterior: Posterior) -> None:
             rows = block.rows
-            magnitude[self._places[part.start]] = np.maximum(rows.max(1), -rows.min(1))
+            exponents[self._places[part.start]] = np.frexp(np.maximum(rows.max(1), -rows.min(1)))[1]
 
         self.timer("blocks")
         with self.ranks.together():
@@ -101,7 +101,7 @@ class EStep:
             self._check_evidence()
         self.timer("cut")
         used = largest(self.ranks, self.evidence, self.settings.points)
-        self.largest = self.ranks.max(float(magnitude[used].max(initial=0.0)))
+        self.largest = 2.0 ** self.ranks.max(float(np.max(exponents, where=used, initial=-1000)))
         return used
 
     def statistics(self, stages: Sequence[Stage], params: Params, used: np.ndarray) -> list[ExactSum]:
