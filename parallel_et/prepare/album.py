@@ -10,9 +10,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from parallel_et.core.random import stream
 from parallel_et.errors import UserError
+from parallel_et.io.gate import check_room
 from parallel_et.prepare.images import coloured, grey, open_images
 from parallel_et.prepare.steps import Zca, filter_image, prepare
 
+PIXEL, FILTER = 12, 32
+"""Bytes of memory for a value of an image: in double and single precision, and for the filters besides."""
 KEEP = 1 << 29
 """Bytes of filtered images that a rank keeps, if all fit."""
 DRAWN = 4096
@@ -92,7 +95,11 @@ class Album:
 
         Of colours each by itself, (height, width, 3).
         """
-        self.check_size(file, *stored.shape[:2])
+        height, width = stored.shape[:2]
+        self.check_size(file, height, width)
+        filters = self.steps.clamp is not None or self.steps.dog is not None or self.steps.whiten
+        size = (PIXEL + FILTER * filters) * height * width * (3 if self.colour else 1)
+        check_room(file, f"an image of {height} x {width} pixels", size)
         image = self.pixels(stored)
         if self.steps.noise is not None:
             image = self.steps.noise.add(image, file, number)
