@@ -23,7 +23,7 @@ from parallel_et.parallel.shard import LARGEST, merged
 from parallel_et.parallel.sums import ExactSum, exact_sum
 
 NOT_FINITE = "parameters and data may be of too different magnitude, or a model's own log joint be no number"
-POSTERIOR_CACHE_BYTES, POSTERIOR_CACHE_SHARE = 4 << 20, 6
+POSTERIOR_CACHE_BYTES, POSTERIOR_CACHE_SHARE = 4 << 20, 8
 """Memory that a rank may always use for posteriors, and the divisor of the size of its data that is added to it."""
 
 Stage = tuple[Trainable, str]
