@@ -12,7 +12,7 @@ from parallel_et.core.terms import Param, Params, Rule, Settings, Statistic, Sum
 from parallel_et.kernels import VACANT, gsc, linear, listed, residuals, select
 from parallel_et.models.parts.fields import block_norms, divided, with_none
 from parallel_et.models.parts.linear import HUGE, GaussView, LinearMean
-from parallel_et.models.parts.moments import Moments
+from parallel_et.models.parts.moments import Moments, moment_statistics
 from parallel_et.models.parts.rounding import far
 
 REFINED = 3
@@ -253,10 +253,7 @@ class GSC(LinearMean):
         return {
             "yy": Statistic((), lambda params, summary: summary.dims * summary.largest**2),
             "error": Statistic((), largest_error),
-            "ys": Statistic(
-                (self.width * H,), lambda params, summary: summary.largest * largest_value(params, summary)
-            ),
-            "ss": Statistic((H * (H + 1) // 2,), lambda params, summary: largest_square(params, summary)),
+            **moment_statistics(H, self.width, largest_product, largest_square),
             "s": Statistic((H,), largest_value),
             "active": Statistic((H,)),
         }
