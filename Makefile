@@ -51,8 +51,8 @@ parallel-hdf5: venv
 	@.ci/parallel-hdf5
 
 test-parallel-hdf5: parallel-hdf5
-	python -m pytest --with-mpi -k mpio tests/io/test_output.py
-	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi -k mpio tests/io/test_output.py || exit 1; done
+	python -m pytest --with-mpi -k mpio tests/storage/test_output.py
+	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi -k mpio tests/storage/test_output.py || exit 1; done
 
 soak: venv
 	mpirun -n 2 python -m parallel_et compile

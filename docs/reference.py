@@ -14,7 +14,7 @@ from unittest.mock import patch
 from pydantic.fields import FieldInfo
 
 from parallel_et.__main__ import COMMANDS
-from parallel_et.commands import Parser
+from parallel_et.cli import Parser
 from parallel_et.core.options import ModelOptions, keys_of
 from parallel_et.core.schema import Section
 from parallel_et.data import generators
@@ -23,7 +23,7 @@ from parallel_et.job.anneal import Anneal, keys_for
 from parallel_et.job.job import FileOptions, Run
 from parallel_et.job.starter import lead
 from parallel_et.models import MODELS, Model
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.schemes import SCHEMES
 
 PLAIN = {int: "integer", float: "number", str: "text", bool: "true or false"}
@@ -154,10 +154,10 @@ def parser_of(name: str) -> Parser:
 
     with patch.object(Parser, "parse_args", stop):
         try:
-            import_module(f"parallel_et.commands.{name}").main(Ranks(), [])
+            import_module(f"parallel_et.cli.{name}").main(Ranks(), [])
         except FoundError as found:
             return found.args[0]
-    raise LookupError(f"parallel_et.commands.{name}: expected a Parser, found none")
+    raise LookupError(f"parallel_et.cli.{name}: expected a Parser, found none")
 
 
 def command(parser: Parser, name: str) -> Iterator[str]:

@@ -12,35 +12,67 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+import parallel_et
 from parallel_et.data.base import ArrayRows
 from parallel_et.em.loop import em
 from parallel_et.job.job import check_job
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import set_up
 
+PACKAGE = Path(*parallel_et.__path__)
 DEEPEST = 7
 """Calls below an iteration that are shown."""
 SHOWN = ("em", "models", "parallel", "schemes")
 """Packages whose functions are shown, besides the kernels."""
 MINOR = (
-    *("timer.", "node.", "deal.", "rows.", "shard.", "minibatches.", "rounding.", "schedule.Schedule.finished"),
-    *("problem.Problem.algebra", "problem.Problem.dealt", "problem.Problem.nan_if_missing", "problem.Problem.learners"),
-    *("e_step.EStep.new_point_states", "ranks.Ranks.together", "Schedule.step", "moments.Moments.", "diagonals"),
-    *("LinearEvaluator.", "LinCAEvaluator.", "LinearMean.scales", "Bernoulli.odds", "Bernoulli.empty", "linear.strips"),
-    *("restart", "held_out_evidence", "m_step.MStep.new_averages", "truncated.significant", "problem.Problem.passes"),
-    *("sums.ExactSum.words", "sums.ExactSum.check", "linear.LinearModel.usage", "norms", "base", "ranks.Ranks.max"),
-    *(
-        "initial_state",
-        "name_of",
-        "shares_memory",
-        "value_at",
-        "scale_for",
-        "scales_for",
-        "with_random",
-        "of_root",
-        "largest_error",
-    ),
-    *("moment_statistics", "squared_residuals", "Tables.", "linear_algebra.solve_with", "linear_algebra.find_right"),
+    "timer.",
+    "shared_memory.",
+    "work_sharing.",
+    "rows.",
+    "shards.",
+    "minibatches.",
+    "rounding.",
+    "schedule.Schedule.finished",
+    "problem.Problem.algebra",
+    "problem.Problem.dealt",
+    "problem.Problem.nan_if_missing",
+    "problem.Problem.learners",
+    "e_step.EStep.new_point_states",
+    "communicator.Ranks.together",
+    "Schedule.step",
+    "moments.Moments.",
+    "diagonals",
+    "LinearEvaluator.",
+    "LinCAEvaluator.",
+    "LinearMean.scales",
+    "Bernoulli.odds",
+    "Bernoulli.empty",
+    "linear.strips",
+    "restart",
+    "held_out_evidence",
+    "m_step.MStep.new_averages",
+    "truncated.significant",
+    "problem.Problem.passes",
+    "exact_sum.ExactSum.words",
+    "exact_sum.ExactSum.check",
+    "linear.LinearModel.usage",
+    "norms",
+    "base",
+    "communicator.Ranks.max",
+    "initial_state",
+    "name_of",
+    "shares_memory",
+    "value_at",
+    "scale_for",
+    "scales_for",
+    "with_random",
+    "of_root",
+    "largest_error",
+    "moment_statistics",
+    "squared_residuals",
+    "Tables.",
+    "linear_algebra.solve_with",
+    "linear_algebra.find_right",
 )
 """Parts of names of functions that only help others."""
 KERNELS = ("fixed", "linear", "residuals", "rows", "select", "triangles")
@@ -87,9 +119,9 @@ def trace() -> list[Call]:
 
     def follow(frame, event, _):
         if event == "call":
-            parts = Path(frame.f_code.co_filename).parts
-            package = parts[parts.index("parallel_et") + 1] if "parallel_et" in parts[:-1] else ""
-            stack.append(note(package, f"{Path(parts[-1]).stem}.{frame.f_code.co_qualname}"))
+            path = Path(frame.f_code.co_filename)
+            package = path.relative_to(PACKAGE).parts[0] if path.is_relative_to(PACKAGE) else ""
+            stack.append(note(package, f"{path.stem}.{frame.f_code.co_qualname}"))
         elif event == "return" and stack:
             stack.pop()
 

@@ -8,8 +8,8 @@ from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from parallel_et import fit
-from parallel_et.prepare.datasets import grass
-from parallel_et.report.picture import draw_fields
+from parallel_et.preprocessing.datasets import grass
+from parallel_et.reports.pictures import draw_fields
 
 parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
 parser.add_argument("--points", type=int, default=10000, help="patches of 10 x 10 pixels")

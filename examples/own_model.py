@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from parallel_et.models import PI, UNUSED, Bernoulli, Model, ModelOptions, Param, Poisson, Statistic, largest
-from parallel_et.models.parts.fields import divided, sums_by_atom, with_none
+from parallel_et.models.components.fields import divided, sums_by_atom, with_none
 
 
 class CountsOptions(ModelOptions):

@@ -12,9 +12,9 @@ from mpi4py import MPI
 from scipy.io import wavfile
 
 from parallel_et import fit
-from parallel_et.prepare.datasets import cut
-from parallel_et.prepare.sounds import Sounds
-from parallel_et.report.picture import draw_fields
+from parallel_et.preprocessing.datasets import cut
+from parallel_et.preprocessing.sounds import Sounds
+from parallel_et.reports.pictures import draw_fields
 
 parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
 parser.add_argument("wave", nargs="?", help="a wave file, or a folder of them")

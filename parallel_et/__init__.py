@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from parallel_et.runs.library import Trained, fit, load
+    from parallel_et.runs.api import Trained, fit, load
 
 __all__ = ["Trained", "fit", "load"]
 
@@ -11,7 +11,7 @@ __all__ = ["Trained", "fit", "load"]
 def __getattr__(name: str) -> Any:
     """Load the library when it is first used: commands hear signals before they load anything."""
     if name in __all__:
-        from parallel_et.runs import library
+        from parallel_et.runs import api
 
-        return getattr(library, name)
+        return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

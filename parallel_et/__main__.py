@@ -3,7 +3,7 @@
 import sys
 
 from parallel_et.errors import meant
-from parallel_et.start import start
+from parallel_et.launch import start
 
 COMMANDS = {
     "job": "print a job to begin with",

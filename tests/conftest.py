@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 from threadpoolctl import threadpool_limits
 
-from parallel_et.control import listening
+from parallel_et.control import signals
 
 threadpool_limits(1)
 LONG = (
@@ -18,7 +18,7 @@ LONG = (
     "test_fuzz",
     "test_relations",
     "test_patches",
-    "test_start",
+    "test_launch",
     "test_stop",
     "test_trials",
     "test_bits",
@@ -59,8 +59,8 @@ def own_signals():
 
 
 def forget():
-    if listening._listener is not None:
-        listening._listener.end()
-        listening._listener = None
-        for number in listening.SIGNALS:
+    if signals._listener is not None:
+        signals._listener.end()
+        signals._listener = None
+        for number in signals.SIGNALS:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

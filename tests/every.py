@@ -9,7 +9,7 @@ import numpy as np
 
 from parallel_et.core.options import start_of
 from parallel_et.core.registry import read_source
-from parallel_et.core.terms import Summary
+from parallel_et.core.types import Summary
 from parallel_et.errors import UserError
 from parallel_et.job.job import check_job
 from parallel_et.models import MODELS

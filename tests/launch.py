@@ -12,9 +12,9 @@ from pathlib import Path
 
 import h5py
 
-from parallel_et.control.listening import signals_restored
-from parallel_et.parallel.ranks import run_command
-from parallel_et.start import command as command_of
+from parallel_et.control.signals import signals_restored
+from parallel_et.launch import command as command_of
+from parallel_et.parallel.communicator import run_command
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 CLEAN = {

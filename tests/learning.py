@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parallel_et.core.scheme import Learner
-from parallel_et.core.terms import Param, Statistic
+from parallel_et.core.types import Param, Statistic
 from parallel_et.schemes.et import ExpectationTruncation
 
 

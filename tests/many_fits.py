@@ -9,9 +9,9 @@ from problems import job_table, random_data, random_params
 
 from parallel_et import fit
 from parallel_et.em import e_step
-from parallel_et.models.parts import linear
-from parallel_et.parallel import node
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.models.components import linear
+from parallel_et.parallel import shared_memory
+from parallel_et.parallel.communicator import Ranks
 
 ANNEAL = {
     "iterations": 6,
@@ -24,7 +24,7 @@ RESTRICTED = {"name": "rmca poisson", "total": 18.0, "learn": ["W"]}
 RENEWED = {"iterations": 10, "hold": 2, "renew": 2}
 ET = {"candidates": 4, "gamma": 2, "singletons": True}
 ALIKE = {"candidates": 4, "gamma": 2}
-HERE, NEIGHBOURS = Path(__file__).parent, node.neighbours
+HERE, NEIGHBOURS = Path(__file__).parent, shared_memory.neighbours
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
 INVECA = {"name": "inveca", "causes": 4, "size": 2, "channels": 1, "learn": ["W", "T", "sigma", "pi"]}
@@ -249,11 +249,11 @@ def fits(threads, comm=None, names=tuple(JOBS)):
 def with_nodes(comm):
     """The same ranks, which believe to be on two nodes in turn."""
     same = (comm or MPI.COMM_WORLD).Dup()
-    node.neighbours = lambda ranks: ranks.Split(ranks.rank % 2)
+    shared_memory.neighbours = lambda ranks: ranks.Split(ranks.rank % 2)
     try:
-        node.Node.of(same)
+        shared_memory.Node.of(same)
     finally:
-        node.neighbours = NEIGHBOURS
+        shared_memory.neighbours = NEIGHBOURS
     return same
 
 

@@ -31,7 +31,7 @@ from parallel_et.em.loop import em
 from parallel_et.errors import UserError
 from parallel_et.job.job import check_job
 from parallel_et.models import Binary, Poisson
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.schemes import SCHEMES
 
 N, D, H, ITERATIONS = 48, 6, 4, 3

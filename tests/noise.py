@@ -21,7 +21,7 @@ from parallel_et.errors import UserError
 from parallel_et.inference.diagnostics import doubts, limits, notes
 from parallel_et.inference.posterior import Inference
 from parallel_et.job.job import check_job
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 N, D, H = 40, 6, 3
 ENOUGH = 1e-8

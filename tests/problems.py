@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.core.terms import Params, Settings
+from parallel_et.core.types import Params, Settings
 from parallel_et.data.base import ArrayRows
 from parallel_et.em.loop import em_step
 from parallel_et.em.problem import Problem
 from parallel_et.em.state import Info
 from parallel_et.job.job import check_job
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import set_up
 
 

@@ -13,8 +13,8 @@ from mpi4py import MPI
 from problems import job_table
 
 from parallel_et import fit
-from parallel_et.io.sealed import TAIL, seal
 from parallel_et.runs.result import Result
+from parallel_et.storage.checksum import TAIL, seal
 
 
 def small_result(name: str = "linca") -> Result:

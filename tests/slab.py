@@ -6,8 +6,8 @@ import numpy as np
 from pydantic import Field
 from scipy.special import ndtri
 
+from parallel_et.core.latent_states import valued
 from parallel_et.core.posterior import Draws, Sparse
-from parallel_et.core.states import valued
 from parallel_et.models import (
     PI,
     SIGMA,

@@ -9,7 +9,7 @@ from launch import call, launch, train
 from many_fits import JOBS, MANY, THREADED, fits
 from mpi4py import MPI
 
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 HERE = Path(__file__).parent
 

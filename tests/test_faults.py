@@ -23,7 +23,7 @@ iterations = 100000
 """
 FAULT = """
 import signal
-from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.checkpointer import Keeper
 after, heard = Keeper._after, []
 signal.signal(signal.SIGALRM, lambda *_: heard.append(True))
 def failing(keeper):

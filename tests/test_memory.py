@@ -5,7 +5,7 @@ import pytest
 from launch import call, launch
 
 from parallel_et import fit
-from parallel_et.commands.infer import PIECE
+from parallel_et.cli.infer import PIECE
 from parallel_et.control import process
 from parallel_et.errors import UserError
 
@@ -13,7 +13,7 @@ CODE = """
 import atexit, os, pathlib, resource, sys
 here = pathlib.Path(sys.argv[1], f"peak-{os.getpid()}")
 atexit.register(lambda: here.write_text(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)))
-from parallel_et.start import start
+from parallel_et.launch import start
 start(sys.argv[2], sys.argv[3:])
 """
 POINTS, DIMS = 400_000, 128

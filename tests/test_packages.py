@@ -15,30 +15,30 @@ MAY_IMPORT = {
     "control": (),
     "kernels": (),
     "parallel": ("control", "kernels"),
-    "io": ("control", "parallel"),
+    "storage": ("control", "parallel"),
     "core": ("control", "kernels", "parallel"),
     "models": ("core", "kernels"),
     "schemes": ("core", "kernels"),
     "em": ("core", "kernels", "parallel"),
-    "data": ("core", "io", "kernels", "models", "parallel"),
-    "prepare": ("control", "core", "data", "io", "parallel"),
+    "data": ("core", "storage", "kernels", "models", "parallel"),
+    "preprocessing": ("control", "core", "data", "storage", "parallel"),
     "job": ("control", "core", "data", "models", "schemes"),
     "inference": ("core", "em", "kernels", "parallel", "schemes"),
-    "runs": ("control", "core", "data", "em", "inference", "io", "job", "kernels", "parallel", "schemes"),
-    "trials": ("control", "core", "data", "inference", "io", "job", "parallel", "runs"),
+    "runs": ("control", "core", "data", "em", "inference", "storage", "job", "kernels", "parallel", "schemes"),
+    "trials": ("control", "core", "data", "inference", "storage", "job", "parallel", "runs"),
     "sklearn": ("core", "models", "parallel", "runs"),
-    "report": ("control", "core", "data", "em", "inference", "io", "job", "runs", "trials"),
-    "bench": ("control", "core", "data", "em", "io", "job", "kernels", "models", "parallel", "runs"),
+    "reports": ("control", "core", "data", "em", "inference", "storage", "job", "runs", "trials"),
+    "bench": ("control", "core", "data", "em", "storage", "job", "kernels", "models", "parallel", "runs"),
     "papers": (
-        *("control", "core", "data", "em", "inference", "io", "job", "parallel", "prepare", "report", "runs"),
-        "trials",
+        *("control", "core", "data", "em", "inference", "job", "parallel", "preprocessing", "reports", "runs"),
+        *("storage", "trials"),
     ),
-    "commands": (
-        *("bench", "control", "core", "data", "inference", "io", "job", "kernels", "papers", "parallel", "prepare"),
-        *("report", "runs", "trials"),
+    "cli": (
+        *("bench", "control", "core", "data", "inference", "job", "kernels", "papers", "parallel", "preprocessing"),
+        *("reports", "runs", "storage", "trials"),
     ),
 }
-ONLY = {"mpi4py": {"parallel"}, "h5py": {"io", "runs"}}
+ONLY = {"mpi4py": {"parallel"}, "h5py": {"storage", "runs"}}
 TOP_LINES = 44
 """Largest number of lines of a module that lies in no package."""
 MODULES = {".".join(path.with_suffix("").relative_to(PACKAGE.parent).parts): path for path in PACKAGE.rglob("*.py")}

@@ -12,7 +12,7 @@ from cluster import PROGRAMS, Cluster
 from launch import call, paused
 from needs import need, without
 
-from parallel_et.runs.library import load
+from parallel_et.runs.api import load
 
 SCRIPTS = Path(__file__).parent.parent / "slurm"
 TRAIN = SCRIPTS / "train.sbatch"

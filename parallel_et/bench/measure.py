@@ -12,9 +12,9 @@ from parallel_et.core.capabilities import pictures_of
 from parallel_et.em.loop import em_step
 from parallel_et.em.timer import PHASES, Timer
 from parallel_et.kernels.rows import Rows
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.shard import owners
-from parallel_et.runs.demand import count_statistics
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.shards import owners
+from parallel_et.runs.memory_demand import count_statistics
 from parallel_et.runs.setup import set_up
 
 FEWEST, MOST = 7, 200

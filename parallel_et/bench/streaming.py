@@ -11,9 +11,9 @@ import numpy as np
 from parallel_et.bench.workloads import WORKLOADS, nearby, sample
 from parallel_et.data.files import FileRows
 from parallel_et.em.loop import em_step
-from parallel_et.io.files import write_rows
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import set_up
+from parallel_et.storage.hdf5 import write_rows
 
 POINTS = 100_000
 """Points in the files: of the patches of W2, in single precision."""

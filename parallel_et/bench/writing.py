@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.io.output import WAYS, Table, open_output, read_rows
-from parallel_et.io.tables import new_file, place_for
-from parallel_et.io.ways import has_mpio
-from parallel_et.io.whole import make_durable
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.shard import Shard
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.shards import Shard
+from parallel_et.storage.atomic import make_durable
+from parallel_et.storage.output import WAYS, Table, open_output, read_rows
+from parallel_et.storage.row_tables import new_file, place_for
+from parallel_et.storage.writers import has_mpio
 
 COLUMNS = 128
 """Doubles of a row."""

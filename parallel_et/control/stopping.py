@@ -5,8 +5,8 @@ import time
 from enum import IntFlag
 from pathlib import Path
 
-from parallel_et.control.listening import heard, listen
 from parallel_et.control.process import age
+from parallel_et.control.signals import heard, listen
 
 LOOK = 1.0
 """Seconds between two looks for the file."""

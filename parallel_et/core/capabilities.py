@@ -4,10 +4,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from parallel_et.core.latent_states import Latents, in_lists
 from parallel_et.core.model import Model, shape_of
 from parallel_et.core.scheme import Context, Scheme
-from parallel_et.core.states import Latents, in_lists
-from parallel_et.core.terms import Block, Params, Settings, Summary, Totals
+from parallel_et.core.types import Block, Params, Settings, Summary, Totals
 from parallel_et.errors import UserError
 
 # the M-step

@@ -4,9 +4,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from parallel_et.core.latent_states import Latents, in_front
 from parallel_et.core.posterior import Draws, Posterior, Sparse, weigh
 from parallel_et.core.random import Random
-from parallel_et.core.states import Latents, in_front
 from parallel_et.kernels import VACANT
 
 

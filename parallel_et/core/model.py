@@ -21,10 +21,10 @@ import numpy as np
 
 from parallel_et.core import gibbs
 from parallel_et.core.gibbs import Sweeps
+from parallel_et.core.latent_states import Latents, Table, best, clashes, nearest
 from parallel_et.core.posterior import Listed, Posterior, Sparse, Tabled, Weights, sum_rows, weigh
 from parallel_et.core.schema import Section
-from parallel_et.core.states import Latents, Table, best, clashes, nearest
-from parallel_et.core.terms import (
+from parallel_et.core.types import (
     Block,
     Choosy,
     Noise,

@@ -8,11 +8,11 @@ import numpy as np
 from pydantic import Field, create_model, model_validator
 
 from parallel_et.core.capabilities import filled
+from parallel_et.core.latent_states import Latents
 from parallel_et.core.model import Model, shape_of
 from parallel_et.core.schema import LARGEST, Section, number_or
 from parallel_et.core.scheme import Scheme
-from parallel_et.core.states import Latents
-from parallel_et.core.terms import Param, Rule, Summary
+from parallel_et.core.types import Param, Rule, Summary
 from parallel_et.errors import UserError
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.core.states import Table, in_front, valued
+from parallel_et.core.latent_states import Table, in_front, valued
 from parallel_et.kernels import truncated
 
 

@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from parallel_et.control.places import kind_of
+from parallel_et.control.paths import kind_of
 from parallel_et.core.contract import check_contract, explain_import
 from parallel_et.errors import UserError
 

@@ -6,12 +6,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from parallel_et.core.latent_states import Latents
 from parallel_et.core.model import BlockView, Collector, EnumeratingView, Evaluator, Model, Trainable
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.random import Random
 from parallel_et.core.schema import Section
-from parallel_et.core.states import Latents
-from parallel_et.core.terms import Block, Params, PointStates
+from parallel_et.core.types import Block, Params, PointStates
 
 
 class Learner(Trainable):

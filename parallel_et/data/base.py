@@ -11,8 +11,8 @@ from pydantic import Field
 
 from parallel_et.core.schema import Section, Size
 from parallel_et.errors import UserError
-from parallel_et.io.gate import brief
 from parallel_et.kernels.rows import new_table
+from parallel_et.storage.error_translation import brief
 
 GROUP = 256
 """Points that a generator draws at a time; fixed for ever, so that the data depend on the seed alone."""

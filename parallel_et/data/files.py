@@ -9,12 +9,12 @@ import numpy as np
 
 from parallel_et.data.base import ArrayRows, Source
 from parallel_et.errors import UserError
-from parallel_et.io.apart import Apart
-from parallel_et.io.files import dataset_of, open_hdf5, split_place
-from parallel_et.io.gate import check_room, gate
-from parallel_et.io.plain import open_npy, place_of, read_plain
-from parallel_et.io.storage import files_of
 from parallel_et.kernels.rows import new_table
+from parallel_et.storage.error_translation import check_room, gate
+from parallel_et.storage.hdf5 import dataset_of, open_hdf5, split_place
+from parallel_et.storage.raw_reader import open_npy, place_of, read_plain
+from parallel_et.storage.stored_rows import files_of
+from parallel_et.storage.subprocess_reader import Apart
 
 
 class FileRows(Source):
@@ -30,7 +30,7 @@ class FileRows(Source):
         self._identities: dict[str, tuple[int, int, int]] = {}
         if not self.path.endswith(".npy") and os.path.isfile(self.path):
             with suppress(OSError), Apart() as apart:  # no other process may be had: not the fault of the file
-                apart.ask(self.path, "parallel_et.io.storage", "look", self.dataset)
+                apart.ask(self.path, "parallel_et.storage.stored_rows", "look", self.dataset)
         with self._open() as table:
             self.points, self.dims, self.shape = table.points, table.dims, table.shape
             self.dtype, self._stored = table.dtype, table.table.dtype

@@ -10,7 +10,7 @@ from parallel_et.core.random import stream
 from parallel_et.core.schema import LARGEST, MOST
 from parallel_et.data.base import GROUP, DataOptions, Generated
 from parallel_et.errors import UserError
-from parallel_et.io.plain import open_npy
+from parallel_et.storage.raw_reader import open_npy
 
 LOWEST = 1e-300
 """Power below which there is silence."""

@@ -7,18 +7,18 @@ import numpy as np
 from pydantic import Field
 
 from parallel_et.core.capabilities import KeysInArrays
+from parallel_et.core.latent_states import binary, places
 from parallel_et.core.limits import check_arrays, limits_of
 from parallel_et.core.model import Model
 from parallel_et.core.options import keys_of
 from parallel_et.core.random import stream
 from parallel_et.core.schema import MOST
-from parallel_et.core.states import binary, places
-from parallel_et.core.terms import Params
+from parallel_et.core.types import Params
 from parallel_et.data.base import GROUP, DataOptions, Generated
 from parallel_et.errors import UserError
-from parallel_et.io.files import read_group
-from parallel_et.io.sealed import check_seal
 from parallel_et.models import MODELS
+from parallel_et.storage.checksum import check_seal
+from parallel_et.storage.hdf5 import read_group
 
 
 class ModelOptions(DataOptions):

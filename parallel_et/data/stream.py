@@ -8,7 +8,7 @@ import numpy as np
 from parallel_et.core.schema import in_bytes
 from parallel_et.data.base import Source
 from parallel_et.kernels.rows import Rows, padded_copy
-from parallel_et.parallel.shard import Shard
+from parallel_et.parallel.shards import Shard
 
 ALIVE = 4
 """Chunks in memory: the one that a pass has come to, those before and after it, and what it takes to read one."""

@@ -10,17 +10,17 @@ from parallel_et.core.model import Model, Trainable
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.random import Random
 from parallel_et.core.scheme import Context, Scheme, learners_of
-from parallel_et.core.terms import Block, Params, PointStates, Settings
+from parallel_et.core.types import Block, Params, PointStates, Settings
 from parallel_et.em.problem import Problem
 from parallel_et.em.state import EMState
 from parallel_et.em.timer import IterationTimer
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.parallel.cut import largest
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.exact_sum import ExactSum, exact_sum
 from parallel_et.parallel.linear_algebra import LinearAlgebra
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.shard import LARGEST, merged
-from parallel_et.parallel.sums import ExactSum, exact_sum
+from parallel_et.parallel.shards import LARGEST, merged
+from parallel_et.parallel.top_k import largest
 
 NOT_FINITE = "parameters and data may be of too different magnitude, or a model's own log joint be no number"
 POSTERIOR_CACHE_BYTES, POSTERIOR_CACHE_SHARE = 4 << 20, 8

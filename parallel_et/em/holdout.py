@@ -4,14 +4,14 @@ import numpy as np
 
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.scheme import Context, Scheme, vacant_point_states
-from parallel_et.core.terms import Block
+from parallel_et.core.types import Block
 from parallel_et.em.e_step import NOT_FINITE, context_at_rest
 from parallel_et.em.problem import Problem
 from parallel_et.em.state import EMState
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.sums import exact_sum
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.exact_sum import exact_sum
 
 
 def held_out_evidence(problem: Problem, ranks: Ranks, state: EMState, last: bool = False) -> float | None:

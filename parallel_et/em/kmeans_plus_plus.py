@@ -8,8 +8,8 @@ from parallel_et.core.random import stream
 from parallel_et.em.problem import Problem
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.sums import scale_for
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.exact_sum import scale_for
 
 
 def chosen_rows(problem: Problem, ranks: Ranks, name: str, how: str) -> np.ndarray:

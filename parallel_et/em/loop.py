@@ -13,14 +13,14 @@ One iteration, for points y_n, parameters Theta and the inverse temperature beta
 
 from collections.abc import Iterator
 
-from parallel_et.core.terms import Settings
+from parallel_et.core.types import Settings
 from parallel_et.em.e_step import EStep
 from parallel_et.em.holdout import held_out_evidence
 from parallel_et.em.m_step import MStep
 from parallel_et.em.problem import Problem
 from parallel_et.em.restart_fields import restart_fields
 from parallel_et.em.state import EMState, Info
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 
 def em(problem: Problem, ranks: Ranks, state: EMState) -> Iterator[tuple[EMState, Info]]:

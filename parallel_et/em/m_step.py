@@ -8,12 +8,12 @@ import numpy as np
 from parallel_et.core.capabilities import RelativeStatistics, usage_of
 from parallel_et.core.model import UNUSED, Trainable
 from parallel_et.core.random import stream
-from parallel_et.core.terms import Totals
+from parallel_et.core.types import Totals
 from parallel_et.em.e_step import NOT_FINITE, EStep, Stage
 from parallel_et.em.state import Averages
 from parallel_et.errors import UserError
-from parallel_et.parallel.deal import alone
-from parallel_et.parallel.sums import ExactSum
+from parallel_et.parallel.exact_sum import ExactSum
+from parallel_et.parallel.work_sharing import alone
 
 
 class MStep:

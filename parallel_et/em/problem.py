@@ -9,16 +9,16 @@ import numpy as np
 from parallel_et.core.capabilities import OptionalStages, Revision
 from parallel_et.core.model import Model, Trainable
 from parallel_et.core.scheme import Scheme, learners_of, vacant_point_states
-from parallel_et.core.terms import Params, Settings, Summary, Totals
+from parallel_et.core.types import Params, Settings, Summary, Totals
 from parallel_et.em.schedule import Schedule
 from parallel_et.em.state import EMState
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import Rows
-from parallel_et.parallel.deal import Deal, alone
+from parallel_et.parallel.exact_sum import ExactSum
 from parallel_et.parallel.linear_algebra import LinearAlgebra
-from parallel_et.parallel.shard import Shard
-from parallel_et.parallel.sums import ExactSum
-from parallel_et.parallel.team import Team
+from parallel_et.parallel.shards import Shard
+from parallel_et.parallel.threads import Team
+from parallel_et.parallel.work_sharing import Deal, alone
 
 
 class Holdout(NamedTuple):

@@ -8,12 +8,12 @@ import numpy as np
 from parallel_et.core.capabilities import Restartable, fields_from_directions
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.random import stream
-from parallel_et.core.terms import Block, Params, Settings
+from parallel_et.core.types import Block, Params, Settings
 from parallel_et.em.e_step import EStep
 from parallel_et.em.problem import Problem
 from parallel_et.em.state import EMState, Info
 from parallel_et.em.third_moments import SKEWED, White, climbed, fields_of, unit, white_of
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 RESIDUALS = 1 << 22
 """Largest size of the table of residuals; its points are whole blocks from all parts of the data."""

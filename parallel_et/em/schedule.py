@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.model import Model
-from parallel_et.core.terms import Params, Settings
+from parallel_et.core.types import Params, Settings
 from parallel_et.em.minibatches import Batches
 from parallel_et.em.state import EMState, Progress
 from parallel_et.errors import UserError

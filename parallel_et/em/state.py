@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.core.terms import Params, PointStates, Settings, Totals
+from parallel_et.core.types import Params, PointStates, Settings, Totals
 from parallel_et.em.timer import SharedWork
 
 Averages = Mapping[str, Totals]

@@ -9,8 +9,8 @@ from parallel_et.core.capabilities import fields_from_directions
 from parallel_et.core.random import stream
 from parallel_et.em.kmeans_plus_plus import fetch
 from parallel_et.em.problem import Problem
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.sums import ExactSum
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.exact_sum import ExactSum
 
 ROUNDS, STARTS = 8, 4
 """Searches for directions that are not found yet, and from how many points each of them begins, for each cause."""

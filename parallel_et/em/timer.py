@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from parallel_et.parallel.deal import Deal, alone
+from parallel_et.parallel.work_sharing import Deal, alone
 
 PHASES = ("prepare", "select", "states", "statistics", "cut", "communication", "mstep")
 """The phases of an iteration."""

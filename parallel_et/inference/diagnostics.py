@@ -8,12 +8,12 @@ import numpy as np
 from parallel_et.core.capabilities import pictures_of
 from parallel_et.core.model import Model
 from parallel_et.core.random import stream
-from parallel_et.core.terms import Limited, Params
+from parallel_et.core.types import Limited, Params
 from parallel_et.em.kmeans_plus_plus import fetch
 from parallel_et.em.problem import Problem
 from parallel_et.em.restart_fields import by_chance, skewed_directions
 from parallel_et.inference.posterior import Inference
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 NOISE = (0.01, 20.0)
 """Where sigma begins, in units of the spread of the data: below and above it does not fit."""

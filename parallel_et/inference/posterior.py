@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.capabilities import Extensible, Preselects
+from parallel_et.core.latent_states import Latents, binary, on_grid, places
 from parallel_et.core.model import EnumeratingView, Model
 from parallel_et.core.posterior import Posterior, Sparse
 from parallel_et.core.scheme import Scheme
-from parallel_et.core.states import Latents, binary, on_grid, places
-from parallel_et.core.terms import Block, Params
+from parallel_et.core.types import Block, Params
 from parallel_et.em.e_step import context_at_rest
 from parallel_et.em.holdout import in_round, posterior_of
 from parallel_et.errors import UserError

@@ -8,7 +8,7 @@ import numpy as np
 from parallel_et.core.capabilities import SomeSingles, pictures_of
 from parallel_et.core.model import Model
 from parallel_et.core.scheme import Scheme
-from parallel_et.core.terms import Block, Params
+from parallel_et.core.types import Block, Params
 from parallel_et.em.e_step import context_at_rest
 from parallel_et.kernels.rows import pad_rows
 

@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from parallel_et.core.model import Model
 from parallel_et.core.schema import CHOICE, LARGEST, MOST, Section, is_number
-from parallel_et.core.terms import OwnSchedule
+from parallel_et.core.types import OwnSchedule
 
 SCHEDULE = "a number, or pairs [position, value] with rising positions, such as [[0.1, 13.0], [0.8, 1.0]]"
 

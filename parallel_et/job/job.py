@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import Field, ValidationError
 
-from parallel_et.control.places import check_plain
+from parallel_et.control.paths import check_plain
+from parallel_et.core.latent_states import Latents
 from parallel_et.core.model import Model
 from parallel_et.core.options import START, keys_of
 from parallel_et.core.registry import Registry, read_source
 from parallel_et.core.schema import CHOICE, MOST, SHOWN, Interval, Section, printable, show
 from parallel_et.core.scheme import Scheme, suits
-from parallel_et.core.states import Latents
 from parallel_et.data import generators
 from parallel_et.data.base import DataOptions
 from parallel_et.errors import UserError, meant

@@ -26,7 +26,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 from parallel_et.errors import UserError
-from parallel_et.kernels import files
+from parallel_et.kernels import cache_files
 
 HERE = Path(__file__).parent
 COMPILING = "the kernels are compiled for this processor, once; some 20 seconds"
@@ -104,7 +104,7 @@ def find(name: str) -> tuple[Path, bytes] | None:
         for directory in directories() if name not in found else ():
             path = directory / f"{name}{SUFFIX}"
             try:
-                content = files.read(path)
+                content = cache_files.read(path)
             except OSError:
                 continue
             if content is None:
@@ -112,7 +112,7 @@ def find(name: str) -> tuple[Path, bytes] | None:
                 continue
             for better in reversed(wrong):
                 with suppress(OSError):
-                    files.write(better, content)
+                    cache_files.write(better, content)
                     path = better
             found[name] = path, content
             break
@@ -128,7 +128,7 @@ def store(name: str, content: bytes) -> None:
         path = directory / f"{name}{SUFFIX}"
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            files.write(path, content)
+            cache_files.write(path, content)
         except OSError as error:
             unsaved[name] = error
             continue

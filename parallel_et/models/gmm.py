@@ -8,11 +8,11 @@ from pydantic import Field
 
 from parallel_et.core.model import shape_of
 from parallel_et.core.options import ModelOptions
-from parallel_et.core.terms import Block, Param, Params, Statistic, Summary, Sums, Totals
+from parallel_et.core.types import Block, Param, Params, Statistic, Summary, Sums, Totals
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.parts.covariances import KINDS, SHARE
-from parallel_et.models.parts.mixture import PI, JointForm, Members, Mixture
-from parallel_et.models.parts.rounding import RESIDUAL
+from parallel_et.models.components.covariances import KINDS, SHARE
+from parallel_et.models.components.mixture import PI, JointForm, Members, Mixture
+from parallel_et.models.components.rounding import RESIDUAL
 
 
 class GMMOptions(ModelOptions):

@@ -5,15 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from parallel_et.core.latent_states import Table, best, binary
 from parallel_et.core.model import UNUSED, Evaluator
 from parallel_et.core.posterior import Alone, Sparse, ValueMoments, best_of, weigh
-from parallel_et.core.states import Table, best, binary
-from parallel_et.core.terms import Param, Params, Rule, Settings, Statistic, Summary, Sums, Totals
-from parallel_et.kernels import VACANT, gsc, linear, listed, residuals, select
-from parallel_et.models.parts.fields import block_norms, divided, with_none
-from parallel_et.models.parts.linear import HUGE, GaussView, LinearMean
-from parallel_et.models.parts.moments import Moments, moment_statistics
-from parallel_et.models.parts.rounding import far
+from parallel_et.core.types import Param, Params, Rule, Settings, Statistic, Summary, Sums, Totals
+from parallel_et.kernels import VACANT, gsc, linear, listed_states, residuals, select
+from parallel_et.models.components.fields import block_norms, divided, with_none
+from parallel_et.models.components.linear import HUGE, GaussView, LinearMean
+from parallel_et.models.components.moments import Moments, moment_statistics
+from parallel_et.models.components.rounding import far
 
 REFINED = 3
 """Solutions of a least-squares problem, each of the residual of the ones before, which keeps rows of any size."""
@@ -143,7 +143,7 @@ class GSCView(GaussView):
 
     def over_listed(self, evidence: np.ndarray, states: np.ndarray, q: Sparse) -> ValueMoments:
         by = self.evaluator
-        candidates, members = listed.over_candidates(states, q.start, q.column, self.model.H)
+        candidates, members = listed_states.over_candidates(states, q.start, q.column, self.model.H)
         n, C = candidates.shape
         chance, values, moments, errors = (
             np.empty((C, n)),

@@ -10,19 +10,19 @@ from pydantic import Field
 from scipy.fft import irfft2, rfft2
 from scipy.special import gammaln
 
+from parallel_et.core.latent_states import Latents, Table, best_places
 from parallel_et.core.model import UNUSED, EnumeratingView, Evaluator, Model
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.posterior import Listed, Sparse, Tabled
-from parallel_et.core.states import Latents, Table, best_places
-from parallel_et.core.terms import Param, Params, Settings, Statistic, Summary, Sums, Totals
+from parallel_et.core.types import Param, Params, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.core.windows import Windows
 from parallel_et.errors import UserError
 from parallel_et.kernels import inveca, truncated
 from parallel_et.kernels.rows import aligned, padded
-from parallel_et.models.parts.fields import block_norms, with_none
-from parallel_et.models.parts.noises import SIGMA, Gauss
-from parallel_et.models.parts.priors import EDGE, PI, Ordered
-from parallel_et.models.parts.windows import typical_windows
+from parallel_et.models.components.fields import block_norms, with_none
+from parallel_et.models.components.noises import SIGMA, Gauss
+from parallel_et.models.components.priors import EDGE, PI, Ordered
+from parallel_et.models.components.windows import typical_windows
 
 LARGEST = 64
 """Pixels a side of an object: a kernel multiplies one number up to 2 for each eighth of them."""

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from parallel_et.core.states import best
-from parallel_et.core.terms import Params, Settings
+from parallel_et.core.latent_states import best
+from parallel_et.core.types import Params, Settings
 from parallel_et.kernels import select
 from parallel_et.kernels.rows import aligned
-from parallel_et.models.parts.linear import LinearEvaluator, LinearModel, LinearView
+from parallel_et.models.components.linear import LinearEvaluator, LinearModel, LinearView
 
 SINGLE = 2.0**-24
 """Relative error of rounding to single precision."""

@@ -1,9 +1,9 @@
 """Maximal causes analysis with Gaussian (ET sec. 4.2) or Poisson noise (MCA)."""
 
-from parallel_et.core.terms import OwnSchedule
-from parallel_et.kernels.shares import HARD
-from parallel_et.models.parts.maximal import MaximalModel
-from parallel_et.models.parts.starts import FROM_MOMENTS
+from parallel_et.core.types import OwnSchedule
+from parallel_et.kernels.responsibilities import HARD
+from parallel_et.models.components.initial_fields import FROM_MOMENTS
+from parallel_et.models.components.maximal import MaximalModel
 
 
 class MCA(MaximalModel):

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.core.terms import OwnSchedule, Param, Params, Settings, Statistic, Summary, Totals
-from parallel_et.kernels.shares import HARD
-from parallel_et.models.parts.fields import W
-from parallel_et.models.parts.maximal import MaximalModel, Softness, exponentials
-from parallel_et.models.parts.noises import CountsOptions
-from parallel_et.models.parts.priors import PI
+from parallel_et.core.types import OwnSchedule, Param, Params, Settings, Statistic, Summary, Totals
+from parallel_et.kernels.responsibilities import HARD
+from parallel_et.models.components.fields import W
+from parallel_et.models.components.maximal import MaximalModel, Softness, exponentials
+from parallel_et.models.components.noises import CountsOptions
+from parallel_et.models.components.priors import PI
 
 LAMBDA = 0.2
 """Slope of the sigmoid at T = 2 (MCA eq. 35)."""

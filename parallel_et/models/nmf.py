@@ -6,11 +6,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from parallel_et.core.latent_states import binary
 from parallel_et.core.model import UNUSED, EnumeratingView, Model
-from parallel_et.core.states import binary
-from parallel_et.core.terms import Params, Settings, Statistic, Summary, Totals, largest
+from parallel_et.core.types import Params, Settings, Statistic, Summary, Totals, largest
 from parallel_et.kernels import counts
-from parallel_et.models.parts.fields import (
+from parallel_et.models.components.fields import (
     W,
     best_below,
     divided,
@@ -19,11 +19,11 @@ from parallel_et.models.parts.fields import (
     rows_of,
     sums_by_atom,
 )
-from parallel_et.models.parts.linear import LinearModel, LinearView
-from parallel_et.models.parts.moments import Moments
-from parallel_et.models.parts.noises import SIGMA, NoiseOptions, Poisson, without_sigma
-from parallel_et.models.parts.priors import PI, Bernoulli
-from parallel_et.models.parts.starts import FROM_MOMENTS, sure_start
+from parallel_et.models.components.initial_fields import FROM_MOMENTS, sure_start
+from parallel_et.models.components.linear import LinearModel, LinearView
+from parallel_et.models.components.moments import Moments
+from parallel_et.models.components.noises import SIGMA, NoiseOptions, Poisson, without_sigma
+from parallel_et.models.components.priors import PI, Bernoulli
 
 TIE = 1e-12
 """Relative difference of squared errors below which two solutions of the M-step are equally good."""

@@ -6,8 +6,8 @@ import numpy as np
 
 from parallel_et.errors import UserError
 from parallel_et.models import PI, UNUSED, Bernoulli, Binary, Model, Param, Params, Settings, Statistic, Summary, Totals
-from parallel_et.models.parts.fields import divided, sums_by_atom, with_none
-from parallel_et.models.parts.starts import FROM_MOMENTS
+from parallel_et.models.components.fields import divided, sums_by_atom, with_none
+from parallel_et.models.components.initial_fields import FROM_MOMENTS
 
 
 class NoisyOr(Model):

@@ -9,19 +9,19 @@ import numpy as np
 from pydantic import Field
 from scipy.special import gammaln
 
+from parallel_et.core.latent_states import Latents, Table, best
 from parallel_et.core.model import UNUSED, EnumeratingView, Evaluator, Model
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.posterior import Listed, Posterior, Sparse, Tabled
-from parallel_et.core.states import Latents, Table, best
-from parallel_et.core.terms import OwnSchedule, Param, Params, Settings, Statistic, Summary, Sums, Totals
+from parallel_et.core.types import OwnSchedule, Param, Params, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.errors import UserError
 from parallel_et.kernels import occlusion
 from parallel_et.kernels.rows import aligned, pad_rows, padded
-from parallel_et.models.parts.fields import all_products, block_norms, with_none
-from parallel_et.models.parts.listed import weighted
-from parallel_et.models.parts.noises import SIGMA, Gauss
-from parallel_et.models.parts.priors import PI, Ordered
-from parallel_et.models.parts.rounding import SHARP, far
+from parallel_et.models.components.fields import all_products, block_norms, with_none
+from parallel_et.models.components.noises import SIGMA, Gauss
+from parallel_et.models.components.priors import PI, Ordered
+from parallel_et.models.components.rounding import SHARP, far
+from parallel_et.models.components.weighted_states import weighted
 
 SHARPEST = 21.0
 """Sharpness of the occlusion in the M-step from T = 1.05 on (OCA sec. 4.1)."""

@@ -7,13 +7,13 @@ import numpy as np
 from scipy.special import gammaln
 
 from parallel_et.core.model import EnumeratingView
-from parallel_et.core.terms import Param, Params, Summary
+from parallel_et.core.types import Param, Params, Summary
 from parallel_et.errors import UserError
 from parallel_et.kernels import mixture
-from parallel_et.models.parts.fields import rows_of
-from parallel_et.models.parts.mixture import PI, Form, Mixture, MixtureView
-from parallel_et.models.parts.noises import Poisson
-from parallel_et.models.parts.rounding import far
+from parallel_et.models.components.fields import rows_of
+from parallel_et.models.components.mixture import PI, Form, Mixture, MixtureView
+from parallel_et.models.components.noises import Poisson
+from parallel_et.models.components.rounding import far
 
 LEAST = 1e-9
 """Least mean of a count."""

@@ -7,13 +7,13 @@ from pydantic import Field
 
 from parallel_et.core.model import UNUSED
 from parallel_et.core.schema import LARGEST
-from parallel_et.core.terms import Params, Settings, Summary, Totals
+from parallel_et.core.types import Params, Settings, Summary, Totals
 from parallel_et.errors import UserError
-from parallel_et.kernels.shares import HARD
-from parallel_et.models.parts.fields import W
-from parallel_et.models.parts.maximal import NONE, MaximalEvaluator, MaximalModel, Softness
-from parallel_et.models.parts.noises import CountsOptions
-from parallel_et.models.parts.priors import PI
+from parallel_et.kernels.responsibilities import HARD
+from parallel_et.models.components.fields import W
+from parallel_et.models.components.maximal import NONE, MaximalEvaluator, MaximalModel, Softness
+from parallel_et.models.components.noises import CountsOptions
+from parallel_et.models.components.priors import PI
 
 
 class RMCAOptions(CountsOptions):

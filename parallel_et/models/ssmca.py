@@ -6,15 +6,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parallel_et.core.gibbs import Chains, Sweeps
+from parallel_et.core.latent_states import best
 from parallel_et.core.model import PIECE, UNUSED, BlockView, Evaluator, Model
 from parallel_et.core.posterior import Draws, Sparse, sum_rows
-from parallel_et.core.states import best
-from parallel_et.core.terms import Param, Params, Rule, Settings, Statistic, Summary, Sums, Totals
+from parallel_et.core.types import Param, Params, Rule, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.kernels import slabs
-from parallel_et.models.parts.fields import W, all_products, block_norms, divided, rows_of, with_none
-from parallel_et.models.parts.noises import SIGMA, Gauss, sigma_floor
-from parallel_et.models.parts.priors import PI, Bernoulli
-from parallel_et.models.parts.starts import lower_envelopes, sure_start
+from parallel_et.models.components.fields import W, all_products, block_norms, divided, rows_of, with_none
+from parallel_et.models.components.initial_fields import lower_envelopes, sure_start
+from parallel_et.models.components.noises import SIGMA, Gauss, sigma_floor
+from parallel_et.models.components.priors import PI, Bernoulli
 
 FLOOR = 0.02
 """Least value of a field beside its mean: what is not above 0 could be the maximum for negative strengths only."""

@@ -9,23 +9,23 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from parallel_et.control.listening import STOPPED
+from parallel_et.control.signals import STOPPED
+from parallel_et.core.latent_states import on_grid
 from parallel_et.core.scheme import vacant_point_states
-from parallel_et.core.states import on_grid
 from parallel_et.data.base import GROUP, Source
 from parallel_et.data.objects import Objects, Scenes
 from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.inference.recovery import causes_for, causes_of, recovery
-from parallel_et.io.whole import write_whole
 from parallel_et.papers.variants import without_picture
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.report.picture import png
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.reports.pictures import png
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.reading import StoredRun, read_together
 from parallel_et.runs.setup import open_together
-from parallel_et.runs.train import TrainOptions, train_job
+from parallel_et.runs.stored_run import StoredRun, read_together
+from parallel_et.runs.train_job import TrainOptions, train_job
+from parallel_et.storage.atomic import write_whole
 from parallel_et.trials.runner import TrialsOptions
 
 HALF, NEAR = 0.5, 1

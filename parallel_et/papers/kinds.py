@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.control.listening import STOPPED
+from parallel_et.control.signals import STOPPED
 from parallel_et.errors import UserError
 from parallel_et.papers.anywhere import in_words as places_in_words
 from parallel_et.papers.anywhere import run_anywhere, share_near
@@ -24,14 +24,14 @@ from parallel_et.papers.strengths import by_candidates
 from parallel_et.papers.strokes import beside_linear
 from parallel_et.papers.table import Row, beside, judge, title_of
 from parallel_et.papers.variants import in_words, run_variants, verdict
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.report.contents import write_report
-from parallel_et.report.picture import draw_fields
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.reports.chapters import write_report
+from parallel_et.reports.pictures import draw_fields
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.reading import read_together
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import open_together
-from parallel_et.runs.train import TrainOptions, train_job
+from parallel_et.runs.stored_run import read_together
+from parallel_et.runs.train_job import TrainOptions, train_job
 from parallel_et.trials.comparison import Starts, compare_with_nmf
 from parallel_et.trials.runner import TrialsOptions, run_trials, wilson
 from parallel_et.trials.table import read_trials

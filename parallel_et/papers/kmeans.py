@@ -4,7 +4,7 @@ import numpy as np
 
 from parallel_et.errors import UserError
 from parallel_et.job.job import read_job
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source, set_up
 from parallel_et.trials.table import Trial
 

@@ -9,15 +9,15 @@ import numpy as np
 
 from parallel_et.core.model import Model
 from parallel_et.core.scheme import Scheme
-from parallel_et.core.terms import Params
+from parallel_et.core.types import Params
 from parallel_et.inference.posterior import Inference
-from parallel_et.io.whole import write_whole
 from parallel_et.job.job import Job, read_job
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.report.picture import png
-from parallel_et.report.plots import likelihoods
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.reports.pictures import png
+from parallel_et.reports.plots import likelihoods
 from parallel_et.runs.setup import model_of
-from parallel_et.runs.training import History, begin
+from parallel_et.runs.trainer import History, begin
+from parallel_et.storage.atomic import write_whole
 
 CURVE = 500
 """Values of a curve at least, if there are so many iterations."""

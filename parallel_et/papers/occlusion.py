@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.control.listening import STOPPED
-from parallel_et.core.states import in_order
+from parallel_et.control.signals import STOPPED
+from parallel_et.core.latent_states import in_order
 from parallel_et.data.model import Drawn
 from parallel_et.inference.posterior import Inference
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.reading import StoredRun, read_together
-from parallel_et.runs.train import TrainOptions, train_job
+from parallel_et.runs.stored_run import StoredRun, read_together
+from parallel_et.runs.train_job import TrainOptions, train_job
 from parallel_et.trials.runner import TrialsOptions, best_of, run_trials
 from parallel_et.trials.table import Trial, read_trials
 

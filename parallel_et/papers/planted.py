@@ -7,7 +7,7 @@ import numpy as np
 
 from parallel_et.job.job import read_job
 from parallel_et.papers.variants import run_each
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source
 from parallel_et.trials.runner import TrialsOptions
 from parallel_et.trials.table import Trial

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from parallel_et.inference.posterior import Inference
-from parallel_et.runs.reading import StoredRun
 from parallel_et.runs.setup import open_source
+from parallel_et.runs.stored_run import StoredRun
 
 SOME, PIECE = 20_000, 256
 """Points that responses are taken of, and of these so many at a time."""

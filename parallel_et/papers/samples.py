@@ -5,12 +5,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from parallel_et.io.whole import write_whole
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.report.picture import png
-from parallel_et.report.plots import figure_of, plain
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.reports.pictures import png
+from parallel_et.reports.plots import figure_of, plain
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.reading import read_together
+from parallel_et.runs.stored_run import read_together
+from parallel_et.storage.atomic import write_whole
 
 
 def draw_curve(ranks: Ranks, runs: Sequence[Path], place: Path) -> None:

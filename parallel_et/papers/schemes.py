@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.control.listening import STOPPED
+from parallel_et.control.signals import STOPPED
 from parallel_et.inference.posterior import Inference, exact_for
-from parallel_et.io.whole import write_whole
 from parallel_et.papers.variants import run_each, without_picture
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.report.picture import png
-from parallel_et.report.plots import compared
-from parallel_et.report.quality import at
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.reports.pictures import png
+from parallel_et.reports.plots import compared
+from parallel_et.reports.quality import at
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.reading import read_together
 from parallel_et.runs.setup import open_together
-from parallel_et.runs.train import TrainOptions, train_job
+from parallel_et.runs.stored_run import read_together
+from parallel_et.runs.train_job import TrainOptions, train_job
+from parallel_et.storage.atomic import write_whole
 from parallel_et.trials.runner import TrialsOptions
 from parallel_et.trials.table import Trial
 

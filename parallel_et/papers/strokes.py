@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parallel_et.control.listening import STOPPED
+from parallel_et.control.signals import STOPPED
 from parallel_et.data.strokes import Strokes
 from parallel_et.inference.posterior import Inference
-from parallel_et.io.whole import write_whole
 from parallel_et.papers.table import Row
 from parallel_et.papers.variants import slug
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.report.picture import draw_fields, figure_of, png
-from parallel_et.report.plots import PALETTE, plain
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.reports.pictures import draw_fields, figure_of, png
+from parallel_et.reports.plots import PALETTE, plain
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.reading import StoredRun, read_together
 from parallel_et.runs.setup import open_source
-from parallel_et.runs.train import TrainOptions, train_job
+from parallel_et.runs.stored_run import StoredRun, read_together
+from parallel_et.runs.train_job import TrainOptions, train_job
+from parallel_et.storage.atomic import write_whole
 from parallel_et.trials.comparison import check_sklearn
 from parallel_et.trials.runner import TrialsOptions
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from parallel_et.kernels.rows import LANES, PIECE, aligned, pad_rows, padded
-from parallel_et.parallel.deal import Deal, alone
+from parallel_et.parallel.work_sharing import Deal, alone
 
 UNUSED = 1e-12
 """Share of the points below which a sum of squares counts as zero."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 PIECE = 1 << 28
 """Bytes of one call: far from the 2 GiB at which the counts of older MPI libraries end."""

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from parallel_et.errors import UserError
-from parallel_et.io.output import Table, discard, open_output, read_rows
-from parallel_et.io.whole import make_durable
 from parallel_et.kernels import fixed
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.shard import Shard
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.shards import Shard
 from parallel_et.runs.result import Result, read_result
+from parallel_et.storage.atomic import make_durable
+from parallel_et.storage.output import Table, discard, open_output, read_rows
 
 STEP = 4096
 

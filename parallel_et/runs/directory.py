@@ -13,11 +13,11 @@ from typing import Any
 
 from parallel_et.control.process import age, tell
 from parallel_et.errors import UserError
-from parallel_et.io.lock import Lock
-from parallel_et.io.whole import why_no_place, write_whole
 from parallel_et.job.job import differing_keys
 from parallel_et.runs.checkpoints import Checkpoints, first_sound, pass_over, read
 from parallel_et.runs.result import Result, load
+from parallel_et.storage.atomic import why_no_place, write_whole
+from parallel_et.storage.lock import Lock
 
 CODE = {"model": "model.py", "inference": "scheme.py"}
 """Copies of the files of a model and a scheme of one's own, by section of the job."""

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from parallel_et.io.whole import write_whole
+from parallel_et.storage.atomic import write_whole
 
 FIRST = ("free_energy", "temperature")
 

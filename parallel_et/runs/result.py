@@ -14,9 +14,9 @@ import numpy as np
 from parallel_et.core.limits import LARGEST, Limits, brief, check_arrays, limits_of
 from parallel_et.core.scheme import initial_params_of, learners_of
 from parallel_et.errors import UserError
-from parallel_et.io.sealed import open_sealed, write_sealed
-from parallel_et.io.whole import hdf5_image
 from parallel_et.job.job import Job, UntrustedError, check_job
+from parallel_et.storage.atomic import hdf5_image
+from parallel_et.storage.checksum import open_sealed, write_sealed
 
 RESULT, CHECKPOINT = "result", "checkpoint"
 """Values of the attribute ``kind``."""

@@ -17,7 +17,7 @@ from parallel_et.core.options import FileInit, MomentsInit, RowsInit, start_of
 from parallel_et.core.random import stream
 from parallel_et.core.schema import in_bytes
 from parallel_et.core.scheme import Learner, Scheme, initial_params_of
-from parallel_et.core.terms import Params, Summary
+from parallel_et.core.types import Params, Summary
 from parallel_et.data import generators
 from parallel_et.data.base import Centred, Source
 from parallel_et.data.files import FileRows
@@ -29,16 +29,16 @@ from parallel_et.em.problem import Holdout, Problem
 from parallel_et.em.schedule import Schedule
 from parallel_et.em.third_moments import skewed_fields
 from parallel_et.errors import UserError
-from parallel_et.io.files import read_array
-from parallel_et.io.sealed import check_seal
 from parallel_et.job.job import Job
 from parallel_et.kernels import fixed
 from parallel_et.kernels.rows import Rows, new_table
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.shard import Shard, block_size
-from parallel_et.parallel.sums import ExactSum
-from parallel_et.parallel.team import Team
-from parallel_et.runs.demand import Demand, count_statistics, demand
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.exact_sum import ExactSum
+from parallel_et.parallel.shards import Shard, block_size
+from parallel_et.parallel.threads import Team
+from parallel_et.runs.memory_demand import Demand, count_statistics, demand
+from parallel_et.storage.checksum import check_seal
+from parallel_et.storage.hdf5 import read_array
 
 LARGEST = 1e100
 

@@ -5,14 +5,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field
 
+from parallel_et.core.latent_states import Latents, Table
 from parallel_et.core.model import EnumeratingView
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.schema import MOST, Section
 from parallel_et.core.scheme import Context, Scheme, Selection, vacant_point_states
-from parallel_et.core.states import Latents, Table
-from parallel_et.core.terms import Block, PointStates
-from parallel_et.schemes.parts.selection import SelectingOptions, chosen
-from parallel_et.schemes.parts.selections import selection_of
+from parallel_et.core.types import Block, PointStates
+from parallel_et.schemes.selection.candidates import SelectingOptions, chosen
+from parallel_et.schemes.selection.choose import selection_of
 
 MOST_GAMMA = 20
 MOST_STATES = 1 << MOST_GAMMA

@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic import Field
 
+from parallel_et.core.latent_states import Latents
 from parallel_et.core.options import SchemeOptions
-from parallel_et.core.states import Latents
 from parallel_et.schemes.et import MOST_STATES, ExpectationTruncation
 
 

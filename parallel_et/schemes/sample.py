@@ -6,14 +6,14 @@ import numpy as np
 from pydantic import Field
 
 from parallel_et.core.gibbs import Samples, Sweeps
+from parallel_et.core.latent_states import Latents
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.schema import MOST
 from parallel_et.core.scheme import Context, Scheme, vacant_point_states
-from parallel_et.core.states import Latents
-from parallel_et.core.terms import Block, PointStates
+from parallel_et.core.types import Block, PointStates
 from parallel_et.kernels import gibbs  # noqa: F401  linear models sample by it
-from parallel_et.schemes.parts.selection import SelectingOptions, chosen
-from parallel_et.schemes.parts.selections import selection_of
+from parallel_et.schemes.selection.candidates import SelectingOptions, chosen
+from parallel_et.schemes.selection.choose import selection_of
 
 MOST_SAMPLES = 1 << 24
 """Samples of a point."""

@@ -6,16 +6,16 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from parallel_et.core.latent_states import Latents, Table
 from parallel_et.core.model import EnumeratingView
 from parallel_et.core.posterior import Posterior, Sparse
 from parallel_et.core.schema import MOST, Section
 from parallel_et.core.scheme import Context, Scheme
-from parallel_et.core.states import Latents, Table
-from parallel_et.core.terms import Block, PointStates
+from parallel_et.core.types import Block, PointStates
 from parallel_et.kernels import VACANT, search, truncated
 from parallel_et.schemes.et import MOST_STATES
-from parallel_et.schemes.parts.selection import SelectingOptions, chosen
-from parallel_et.schemes.parts.selections import selection_of
+from parallel_et.schemes.selection.candidates import SelectingOptions, chosen
+from parallel_et.schemes.selection.choose import selection_of
 
 NEIGHBOURS = 8
 """Atoms that are near one, for proposals of the kind ``near``."""

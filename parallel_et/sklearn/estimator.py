@@ -12,12 +12,12 @@ from sklearn.utils.validation import check_is_fitted, check_non_negative, valida
 from parallel_et.core.capabilities import decode
 from parallel_et.core.model import EnumeratingView, Model
 from parallel_et.core.options import keys_of
-from parallel_et.core.terms import Choosy
+from parallel_et.core.types import Choosy
 from parallel_et.errors import UserError
 from parallel_et.models import MODELS
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.library import fit
-from parallel_et.runs.online import learn_batch
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.runs.api import fit
+from parallel_et.runs.online_batches import learn_batch
 
 KINDS = (np.float64, np.float32)
 FEW, ACTIVE = 8, 3

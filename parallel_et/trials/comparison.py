@@ -11,12 +11,12 @@ from parallel_et.data.base import Source
 from parallel_et.data.stream import rows_of
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.shard import Shard
-from parallel_et.parallel.sums import exact_sum
-from parallel_et.parallel.team import Team
-from parallel_et.runs.reading import StoredRun
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.exact_sum import exact_sum
+from parallel_et.parallel.shards import Shard
+from parallel_et.parallel.threads import Team
 from parallel_et.runs.setup import largest_of, size_up
+from parallel_et.runs.stored_run import StoredRun
 
 STARTS = 5
 STEPS, TOLERANCE = 2000, 1e-5

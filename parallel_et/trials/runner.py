@@ -9,17 +9,17 @@ from time import perf_counter
 
 import numpy as np
 
-from parallel_et.control.listening import STOPPED, stops
 from parallel_et.control.progress import Reporter
+from parallel_et.control.signals import STOPPED, stops
 from parallel_et.control.stopping import Stopping, Wish
 from parallel_et.core.model import shape_of
 from parallel_et.data.base import Source
 from parallel_et.errors import UserError
 from parallel_et.inference.recovery import causes_of, recovery
 from parallel_et.job.job import Job, differing_keys, read_job
-from parallel_et.parallel.ranks import Ranks, split
+from parallel_et.parallel.communicator import Ranks, split
 from parallel_et.runs.setup import check_memory, demand_of, model_of, open_together
-from parallel_et.runs.training import Training, begin
+from parallel_et.runs.trainer import Training, begin
 from parallel_et.trials.table import NEVER, Trial, Trials
 
 SET = 20

@@ -17,9 +17,9 @@ import numpy as np
 from parallel_et.control.progress import Reporter
 from parallel_et.core.schema import show
 from parallel_et.errors import UserError
-from parallel_et.io.whole import write_whole
 from parallel_et.job.job import read_job
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.storage.atomic import write_whole
 from parallel_et.trials.runner import TrialsOptions, mean_and_error, run_series, with_error
 from parallel_et.trials.table import Trial, writing
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from parallel_et.core.limits import LARGEST, Limits, brief, check_arrays, limits_of
 from parallel_et.errors import UserError
-from parallel_et.io.lock import Lock
-from parallel_et.io.sealed import open_sealed, write_sealed
-from parallel_et.io.whole import hdf5_image, why_no_place
 from parallel_et.job.job import UntrustedError
 from parallel_et.runs.result import job_of, read_arrays
+from parallel_et.storage.atomic import hdf5_image, why_no_place
+from parallel_et.storage.checksum import open_sealed, write_sealed
+from parallel_et.storage.lock import Lock
 
 NEVER = "never"
 """How many iterations a trial goes on where nothing is said of it."""

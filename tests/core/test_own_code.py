@@ -18,8 +18,8 @@ from parallel_et.core.model import BlockView
 from parallel_et.errors import UserError
 from parallel_et.job.job import check_job
 from parallel_et.models import MODELS, PI, Model, Param, Statistic
+from parallel_et.models.components import linear
 from parallel_et.models.linca import LinCA, LinCAView
-from parallel_et.models.parts import linear
 from parallel_et.parallel.linear_algebra import LinearAlgebra
 from parallel_et.schemes import SCHEMES
 from parallel_et.schemes.et import ETOptions, ExpectationTruncation

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from parallel_et.core.latent_states import listed
 from parallel_et.core.posterior import Draws, Listed, Sparse, weigh
-from parallel_et.core.states import listed
 
 
 def test_listed_states_have_the_means_pairs_and_best_of_their_weights():

@@ -9,9 +9,9 @@ from scipy import sparse
 from parallel_et.data.base import ArrayRows
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
-from parallel_et.io.sealed import check_seal
 from parallel_et.job.job import read_job
 from parallel_et.runs.setup import largest_of
+from parallel_et.storage.checksum import check_seal
 
 
 @pytest.mark.parametrize(

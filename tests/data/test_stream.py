@@ -22,9 +22,9 @@ from parallel_et.data.files import FileRows
 from parallel_et.data.stream import ALIVE, Streamed, rows_of
 from parallel_et.em.e_step import EStep
 from parallel_et.errors import UserError
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.shard import Shard
-from parallel_et.parallel.team import Team
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.shards import Shard
+from parallel_et.parallel.threads import Team
 
 TABLE = np.random.default_rng(1).normal(size=(1003, 7))
 SHARD = Shard.of(1003, 16, 1, 2)  # rows 496 to 1002 in 32 blocks, the last one of 11

@@ -16,8 +16,8 @@ from parallel_et import fit, load
 from parallel_et.em.loop import em_step
 from parallel_et.em.minibatches import Batches
 from parallel_et.errors import UserError
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.shard import Shard
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.shards import Shard
 
 ET = {"candidates": 3, "gamma": 2}
 

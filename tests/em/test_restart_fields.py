@@ -13,7 +13,7 @@ from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.job.job import check_job
 from parallel_et.papers.planted import cosines
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source
 
 EXACT = {"scheme": "exact"}

@@ -5,7 +5,7 @@ from scipy.stats import binom
 
 from parallel_et import fit
 from parallel_et.em.schedule import value_at
-from parallel_et.kernels.shares import HARD
+from parallel_et.kernels.responsibilities import HARD
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from parallel_et import fit
 from parallel_et.em.third_moments import third_moments, unit, weights_of, whitened
 from parallel_et.job.job import check_job
 from parallel_et.papers.planted import cosines
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source
 
 

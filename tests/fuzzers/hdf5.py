@@ -7,7 +7,7 @@ import numpy as np
 from spoil import spoil
 
 from parallel_et.data import files
-from parallel_et.io.apart import Apart
+from parallel_et.storage.subprocess_reader import Apart
 
 from .npy import check
 

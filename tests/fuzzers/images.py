@@ -10,9 +10,9 @@ from PIL import Image
 from scipy.io import savemat
 from spoil import spoil
 
-from parallel_et.prepare.album import Album
-from parallel_et.prepare.images import RAW_SHAPE
-from parallel_et.prepare.steps import Steps
+from parallel_et.preprocessing.album import Album
+from parallel_et.preprocessing.filters import Steps
+from parallel_et.preprocessing.images import RAW_SHAPE
 
 RNG = np.random.default_rng(1)
 BYTES = RNG.integers(0, 256, (30, 40), np.uint8)

@@ -16,13 +16,13 @@ import tomli_w
 from parallel_et import fit
 from parallel_et.core.options import start_of
 from parallel_et.core.random import stream
-from parallel_et.core.terms import Summary
+from parallel_et.core.types import Summary
 from parallel_et.em.minibatches import Batches
 from parallel_et.em.schedule import Schedule
 from parallel_et.em.state import EMState
 from parallel_et.errors import UserError
 from parallel_et.job.job import Job, check_job, read_job
-from parallel_et.parallel.ranks import Ranks, mistake
+from parallel_et.parallel.communicator import Ranks, mistake
 from parallel_et.runs.setup import check_memory, demand_of, open_source, size_up
 
 SEVERAL = True

@@ -12,7 +12,7 @@ import numpy as np
 from spoil import spoil
 
 from parallel_et.errors import UserError
-from parallel_et.kernels import cache, files, kernel
+from parallel_et.kernels import cache, cache_files, kernel
 
 NOBODY = 65534
 SECONDS = 50
@@ -90,9 +90,11 @@ def damage(rng: np.random.Generator, directory: Path, sound: Path) -> None:
         case 3:
             path.write_bytes((sound / OTHER).read_bytes())
         case 4:
-            path.write_bytes(files.head_of(directory.with_name("older") / NAME, content) + content[files.HEAD :])
+            path.write_bytes(
+                cache_files.head_of(directory.with_name("older") / NAME, content) + content[cache_files.HEAD :]
+            )
         case 5:
-            path.write_bytes(content[files.HEAD :])
+            path.write_bytes(content[cache_files.HEAD :])
         case 6:
             path.unlink()
             os.mkfifo(path)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from sealing import spoil
 
-from parallel_et.io import lock
-from parallel_et.io.lock import Lock
+from parallel_et.storage import lock
+from parallel_et.storage.lock import Lock
 
 VALUES = (None, True, 0, -1, 1, 2**40, 10**30, 1.5, "", "1", "x" * 2000, "two\nlines", "../up", "/", "\udcff", [], {})
 

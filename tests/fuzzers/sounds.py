@@ -5,8 +5,8 @@ import soundfile
 from scipy.io import wavfile
 from spoil import spoil
 
-from parallel_et.prepare.recordings import Recordings, SoundSteps
-from parallel_et.prepare.waves import read_recording
+from parallel_et.preprocessing.recordings import Recordings, SoundSteps
+from parallel_et.preprocessing.wave_files import read_recording
 
 RATES = (4000, 8000, 16000, 44100)
 

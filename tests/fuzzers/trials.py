@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from sealing import change, disturb, small_result, spoil
 
-from parallel_et.io.sealed import write_sealed
-from parallel_et.io.whole import hdf5_image
+from parallel_et.storage.atomic import hdf5_image
+from parallel_et.storage.checksum import write_sealed
 from parallel_et.trials.table import COLUMNS, Trial, read_trials
 
 

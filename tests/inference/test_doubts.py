@@ -8,8 +8,8 @@ from problems import job_table, params_of, problem_of
 
 from parallel_et.data.planted import DENSITY
 from parallel_et.inference.diagnostics import doubts
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.report.contents import write_report
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.reports.chapters import write_report
 from parallel_et.runs.directory import RunDirectory
 
 ALIKE, TOGETHER = "fields 1 and 4 are alike", "field 4 is what 0 and 1 make together"
@@ -74,4 +74,4 @@ def test_a_run_says_so_at_its_end_in_its_result_and_in_its_report(tmp_path):
         assert bool(found) is doubtful
         assert (f"note: {found}; another seed" in done.stdout) is doubtful
         write_report(RunDirectory(str(place)), {}, place / "report")
-        assert ("a better optimum is likely" in (place / "report/report.html").read_text()) is doubtful
+        assert ("a better optimum is likely" in (place / "reports/report.html").read_text()) is doubtful

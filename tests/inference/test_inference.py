@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from problems import job_table, params_of, problem_of, random_data, random_params
 
-from parallel_et.core.states import Latents
+from parallel_et.core.latent_states import Latents
 from parallel_et.errors import UserError
 from parallel_et.inference import posterior as inference
 from parallel_et.inference.posterior import WHAT, Inference

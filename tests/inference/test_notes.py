@@ -9,9 +9,9 @@ from needs import need_package
 
 from parallel_et.inference.diagnostics import notes
 from parallel_et.job.job import read_job
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.prepare.datasets import digits
-from parallel_et.runs.training import begin
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.preprocessing.datasets import digits
+from parallel_et.runs.trainer import begin
 
 JOBS = Path(__file__).parents[2] / "jobs"
 SHIPPED = sorted(str(path.relative_to(JOBS)) for path in JOBS.rglob("*.toml") if path.name != "table.toml")

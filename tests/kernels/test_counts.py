@@ -8,7 +8,7 @@ from scipy.special import gammaln, xlogy
 
 from parallel_et.kernels.counts import log_factorials
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.parts.fields import overshoot_of_counts, rows_of
+from parallel_et.models.components.fields import overshoot_of_counts, rows_of
 
 RNG = np.random.default_rng(3)
 TABLES = {

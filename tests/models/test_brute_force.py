@@ -6,9 +6,9 @@ from brute import iteration
 from problems import iterate, job_table, problem_of, random_data, random_params
 from scipy.optimize import minimize
 
-from parallel_et.core.terms import Settings
-from parallel_et.models.parts.maximal import in_order
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.core.types import Settings
+from parallel_et.models.components.maximal import in_order
+from parallel_et.parallel.communicator import Ranks
 
 N, D, H = 41, 7, 5
 

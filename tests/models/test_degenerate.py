@@ -8,14 +8,14 @@ from brute import log_joint
 from problems import iterate, job_table, params_of, problem_of, random_data, random_params, settings_at
 
 from parallel_et import fit
-from parallel_et.core.states import listed
-from parallel_et.core.terms import Settings, Statistic
+from parallel_et.core.latent_states import listed
+from parallel_et.core.types import Settings, Statistic
 from parallel_et.errors import UserError
+from parallel_et.models.components.linear import LinearModel
+from parallel_et.models.components.noises import sigma_floor
 from parallel_et.models.linca import LinCA
-from parallel_et.models.parts.linear import LinearModel
-from parallel_et.models.parts.noises import sigma_floor
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.parallel.linear_algebra import LinearAlgebra, Tables
-from parallel_et.parallel.ranks import Ranks
 
 MODELS = ["linca", "nmf", "mca"]
 ET = {"candidates": 3, "gamma": 2}

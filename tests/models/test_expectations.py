@@ -8,7 +8,7 @@ import pytest
 from problems import job_table, problem_of, random_data, random_params
 
 from parallel_et.core.scheme import Context
-from parallel_et.core.terms import Block, Params
+from parallel_et.core.types import Block, Params
 from parallel_et.em.e_step import context_at_rest
 from parallel_et.em.problem import Problem
 from parallel_et.kernels.rows import pad_rows

@@ -10,9 +10,9 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from parallel_et import fit
-from parallel_et.core.terms import Settings
+from parallel_et.core.types import Settings
 from parallel_et.inference.posterior import Inference
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 N, D, H = 23, 6, 4
 ALL = ["W", "sigma", "pi", "mu", "psi"]

@@ -8,13 +8,13 @@ from problems import iterate, job_table, problem_of, settings_at
 from scipy.special import gammaln, logsumexp
 
 from parallel_et import fit
-from parallel_et.core.terms import Block
+from parallel_et.core.types import Block
 from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.parts.windows import typical_windows
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.models.components.windows import typical_windows
+from parallel_et.parallel.communicator import Ranks
 
 SIDE, SIZE, CHANNELS, H, N = 3, 2, 2, 2, 3
 PLACES, INSIDE = SIDE**2, SIZE**2

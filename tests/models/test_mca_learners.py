@@ -12,7 +12,7 @@ from parallel_et.core.random import stream
 from parallel_et.em.e_step import EStep
 from parallel_et.em.loop import em_step
 from parallel_et.errors import UserError
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 H, D = 5, 6
 PI = np.array([0.2, 0.35, 0.1, 0.4, 0.25])

@@ -14,14 +14,14 @@ from sklearn.mixture import GaussianMixture
 from parallel_et import fit
 from parallel_et.core.posterior import Listed, Sparse
 from parallel_et.core.random import stream
-from parallel_et.core.terms import Block, Settings
+from parallel_et.core.types import Block, Settings
 from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.job.job import check_job
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.parts import mixture
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.models.components import mixture
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source
 
 N, D, C = 60, 5, 4

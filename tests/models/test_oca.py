@@ -9,14 +9,14 @@ from problems import iterate, job_table, problem_of
 from scipy.special import logsumexp
 from scipy.stats import binom, norm
 
-from parallel_et.core.terms import Block, Settings
+from parallel_et.core.types import Block, Settings
 from parallel_et.em.e_step import context_at_rest
 from parallel_et.em.loop import em_step
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.oca import rescaled
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 N, P, H = 23, 5, 4
 EXACT = {"scheme": "exact"}

@@ -9,13 +9,13 @@ from problems import iterate, job_table, problem_of, random_data, random_params
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from parallel_et.core.states import Latents, Table, binary, clashes, listed
-from parallel_et.core.terms import Settings
+from parallel_et.core.latent_states import Latents, Table, binary, clashes, listed
+from parallel_et.core.types import Settings
 from parallel_et.inference.posterior import Inference
 from parallel_et.models import MODELS, PI, SIGMA, Bernoulli, Categorical, Gauss, Model, Param, Statistic, sums_by_atom
-from parallel_et.models.parts.fields import with_none
-from parallel_et.models.parts.priors import few
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.models.components.fields import with_none
+from parallel_et.models.components.priors import few
+from parallel_et.parallel.communicator import Ranks
 
 N, D, H = 40, 5, 4
 

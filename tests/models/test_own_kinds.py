@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from problems import iterate, job_table, problem_of
 
-from parallel_et.core.terms import Settings
+from parallel_et.core.types import Settings
 from parallel_et.inference.posterior import Inference
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 N, D, H = 31, 6, 4

@@ -6,7 +6,7 @@ from problems import job_table, problem_of
 
 from parallel_et import fit
 from parallel_et.errors import UserError
-from parallel_et.models.parts.noises import Poisson
+from parallel_et.models.components.noises import Poisson
 
 EXACT = {"scheme": "exact"}
 

@@ -12,9 +12,9 @@ from scipy.stats import kstest, norm
 
 from parallel_et import fit
 from parallel_et.core.gibbs import Chains
+from parallel_et.core.latent_states import valued
 from parallel_et.core.posterior import Draws, Sparse
-from parallel_et.core.states import valued
-from parallel_et.core.terms import Block, Settings, Summary
+from parallel_et.core.types import Block, Settings, Summary
 from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
 from parallel_et.job.job import check_job

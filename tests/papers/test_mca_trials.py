@@ -7,16 +7,16 @@ import pytest
 from brute import all_states, log_joint
 from scipy.special import logsumexp
 
-from parallel_et.commands.reproduce import main
+from parallel_et.cli.reproduce import main
 from parallel_et.errors import UserError
 from parallel_et.inference.recovery import recovery
 from parallel_et.job.job import JOBS, read_job
 from parallel_et.papers.likelihood import run_learners
 from parallel_et.papers.represented import look_at_trials
 from parallel_et.papers.table import markdown
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source
-from parallel_et.runs.training import begin
+from parallel_et.runs.trainer import begin
 from parallel_et.trials.runner import TrialsOptions, run_trials
 from parallel_et.trials.table import read_trials
 

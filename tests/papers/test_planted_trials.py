@@ -2,7 +2,7 @@
 
 from parallel_et.job.job import JOBS
 from parallel_et.papers.planted import run_planted
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.trials.runner import TrialsOptions
 
 SMALL = ["model.causes=4", "data.points=600", "anneal.iterations=10"]

@@ -4,7 +4,7 @@ import numpy as np
 
 from parallel_et import fit
 from parallel_et.papers.samples import curve, draw_curve
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 
 def test_the_curve_goes_by_the_number_of_samples():

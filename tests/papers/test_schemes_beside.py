@@ -5,10 +5,10 @@ from brute import all_states, log_joint
 from scipy.special import logsumexp
 
 from parallel_et import load
-from parallel_et.commands.reproduce import JOBS, arguments, chosen
+from parallel_et.cli.reproduce import JOBS, arguments, chosen
 from parallel_et.job.job import read_job
 from parallel_et.papers.schemes import Trials, run_schemes
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source
 from parallel_et.trials.runner import TrialsOptions
 from parallel_et.trials.table import Trial

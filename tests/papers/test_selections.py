@@ -2,7 +2,7 @@
 
 from parallel_et.job.job import JOBS
 from parallel_et.papers.selections import by_clusters, by_selections
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.trials.runner import TrialsOptions
 
 JOB = str(JOBS / "thesis-2018" / "gp-clusters-line.toml")

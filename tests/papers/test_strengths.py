@@ -5,7 +5,7 @@ import pytest
 
 from parallel_et.papers.strengths import errors, errors_of_slab, row_of
 from parallel_et.papers.strokes import beside_linear
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.trials.runner import TrialsOptions
 from parallel_et.trials.table import Trial
 

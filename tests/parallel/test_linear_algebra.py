@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 from scipy.linalg import LinAlgError
 
-from parallel_et.core.terms import Settings
+from parallel_et.core.types import Settings
 from parallel_et.kernels import linear
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.parts.moments import Moments
+from parallel_et.models.components.moments import Moments
 from parallel_et.parallel import linear_algebra
-from parallel_et.parallel.deal import Alone, alone
 from parallel_et.parallel.linear_algebra import LinearAlgebra, Tables, solve_with
+from parallel_et.parallel.work_sharing import Alone, alone
 
 SETTINGS = Settings(0, 1.0, 0.0, 0, {}, {}, 1)
 

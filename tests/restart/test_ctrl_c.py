@@ -10,7 +10,7 @@ from launch import PATIENCE, call, paused, ranks_of, wait_for
 from restarts import ENDLESS, number
 from terminal import Terminal
 
-from parallel_et.control import listening
+from parallel_et.control import signals
 
 SMALL = """
 [model]
@@ -145,10 +145,10 @@ def test_a_second_ends_them_at_once_too(things, tmp_path, name, args, module, me
 
 def test_it_is_not_heard_where_it_is_ignored_as_in_the_background_of_a_script():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    listening.listen()
+    signals.listen()
     for which in (signal.SIGINT, signal.SIGUSR1):
         os.kill(os.getpid(), which)
     deadline = time.monotonic() + PATIENCE
-    while not listening.heard() and time.monotonic() < deadline:
+    while not signals.heard() and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert listening.heard() == "SIGUSR1"
+    assert signals.heard() == "SIGUSR1"

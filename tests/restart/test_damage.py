@@ -13,9 +13,9 @@ from sealing import change, put
 
 from parallel_et import load
 from parallel_et.errors import UserError
-from parallel_et.io.sealed import TAIL
 from parallel_et.runs.checkpoints import read
 from parallel_et.runs.directory import RunDirectory
+from parallel_et.storage.checksum import TAIL
 
 
 def damage(path, how):

@@ -5,7 +5,7 @@ import os
 import pytest
 from launch import call
 
-from parallel_et.io.whole import write_whole
+from parallel_et.storage.atomic import write_whole
 
 SHORT = ("--set", "anneal.iterations=3", "--set", "run.checkpoint.every=1", "--set", "run.picture=true")
 

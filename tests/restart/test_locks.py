@@ -9,7 +9,7 @@ import threading
 from launch import call, ended, ranks_of, start, train, wait_for
 from restarts import ENDLESS, number
 
-from parallel_et.io import lock
+from parallel_et.storage import lock
 
 
 def test_two_jobs_do_not_work_on_one_directory(place):

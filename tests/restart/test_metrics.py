@@ -13,7 +13,7 @@ from restarts import number
 CSV = ("--set", "run.metrics=csv", "--allow", "run.metrics", "--set", "run.checkpoint.every=20")
 SLOW = """
 import time
-from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.checkpointer import Keeper
 after = Keeper._after
 Keeper._after = lambda keeper: time.sleep(0.05) or after(keeper)
 """

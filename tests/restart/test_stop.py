@@ -10,13 +10,13 @@ from mpi4py import MPI
 from restarts import ENDLESS, number
 
 from parallel_et.job.job import read_job
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.runs.checkpointer import Claim, Keeper
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.keeper import Claim, Keeper
 
 SLOW = """
 import time
-from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.checkpointer import Keeper
 after = Keeper._after
 Keeper._after = lambda keeper: time.sleep(0.1) or after(keeper)
 """

@@ -11,8 +11,8 @@ import pytest
 from launch import ended, learned, paused, ranks_of, start, train, wait_for
 
 from parallel_et.kernels import fixed
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.parallel.shard import Shard
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.parallel.shards import Shard
 from parallel_et.runs.checkpoints import digest
 
 HERE = Path(__file__).parent.parent

@@ -8,9 +8,9 @@ import pytest
 from sealing import change, put, small_result
 
 from parallel_et.errors import UserError
-from parallel_et.io.sealed import TAIL
 from parallel_et.runs.checkpoints import read
 from parallel_et.runs.result import load
+from parallel_et.storage.checksum import TAIL
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from problems import iterate, job_table, problem_of
 from scipy.stats import multivariate_normal
 
 from parallel_et import fit
-from parallel_et.core.terms import Settings
+from parallel_et.core.types import Settings
 from parallel_et.inference.posterior import Inference
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 SLAB = str(Path(__file__).parents[1] / "slab.py")
 SPREAD, D, H = 0.5, 5, 3

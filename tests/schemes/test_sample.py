@@ -15,17 +15,17 @@ from slab import SPREAD, Slab, SlabView
 
 from parallel_et import fit
 from parallel_et.core.gibbs import Chains, Sweeps
+from parallel_et.core.latent_states import binary
 from parallel_et.core.posterior import Draws, Listed, SampledMoments
 from parallel_et.core.random import Random
-from parallel_et.core.states import binary
-from parallel_et.core.terms import Block, Settings
+from parallel_et.core.types import Block, Settings
 from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
 from parallel_et.job.job import check_job
 from parallel_et.kernels import gibbs, select
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models import MODELS
-from parallel_et.models.parts import linear
+from parallel_et.models.components import linear
 
 D, H = 9, 5
 MIXING = {"linca": 6.0, "nmf": 9.0, "mca": 5.0}
@@ -421,7 +421,7 @@ checkpoint = { every = 2 }
 """
 SLOW = """
 import time
-from parallel_et.runs.keeper import Keeper
+from parallel_et.runs.checkpointer import Keeper
 after = Keeper._after
 Keeper._after = lambda keeper: time.sleep(0.1) or after(keeper)
 """

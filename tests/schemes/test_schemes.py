@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from problems import iterate, job_table, problem_of, random_data, random_params
 
-from parallel_et.core.terms import Settings
+from parallel_et.core.types import Settings
 from parallel_et.em import e_step
 from parallel_et.em.e_step import EStep
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 
 ET = {"candidates": 4, "gamma": 2}
 

@@ -8,17 +8,17 @@ from scipy.stats import multivariate_normal
 from parallel_et import fit
 from parallel_et.core.posterior import Draws, Sparse
 from parallel_et.core.scheme import vacant_point_states
-from parallel_et.core.terms import Block
+from parallel_et.core.types import Block
 from parallel_et.em.e_step import EStep, context_at_rest
 from parallel_et.em.loop import em_step
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.job.job import check_job
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.demand import demand
-from parallel_et.schemes.parts import gp
-from parallel_et.schemes.parts.regression import START, Kernel, fitted, likelihood, pivoted
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.runs.memory_demand import demand
+from parallel_et.schemes.selection import gp
+from parallel_et.schemes.selection.regression import START, Kernel, fitted, likelihood, pivoted
 
 N, D, H = 60, 9, 7
 KERNELS = ("linear", "rbf", "composed")

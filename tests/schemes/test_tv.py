@@ -9,18 +9,18 @@ from problems import iterate, job_table, problem_of, random_data, random_params
 from scipy.special import logsumexp
 
 from parallel_et import fit
+from parallel_et.core.latent_states import Latents, clashes
 from parallel_et.core.model import EnumeratingView, Evaluator, Model
 from parallel_et.core.random import Random
 from parallel_et.core.scheme import Context
-from parallel_et.core.states import Latents, clashes
-from parallel_et.core.terms import Block, Settings
+from parallel_et.core.types import Block, Settings
 from parallel_et.em.e_step import context_at_rest
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.kernels import VACANT, search
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.models import Bernoulli
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.schemes.tv import Proposals, TruncatedVariational, TVOptions
 
 N, D, H = 30, 8, 6

@@ -97,9 +97,9 @@ def limits(word, name, value):
     return change
 
 
-later("parallel_et.runs.keeper", slow_iterations)
-later("parallel_et.io.whole", slow_files)
-later("parallel_et.io.output", slow_rows("Output", "write"))
+later("parallel_et.runs.checkpointer", slow_iterations)
+later("parallel_et.storage.atomic", slow_files)
+later("parallel_et.storage.output", slow_rows("Output", "write"))
 later("parallel_et.trials.table", slow_rows("Trials", "add"))
-later("parallel_et.models.parts.linear", limits("dealt", "LARGE", 0))
-later("parallel_et.em.e_step", limits("without memory", "ROOM", -(1 << 40)))
+later("parallel_et.models.components.linear", limits("dealt", "LARGE", 0))
+later("parallel_et.em.e_step", limits("without memory", "POSTERIOR_CACHE_BYTES", -(1 << 40)))

@@ -11,14 +11,14 @@ from sklearn.decomposition import NMF
 
 from parallel_et import fit
 from parallel_et.__main__ import COMMANDS
-from parallel_et.commands import compare as command
+from parallel_et.cli import compare as command
 from parallel_et.data.base import ArrayRows
 from parallel_et.errors import UserError
 from parallel_et.job.job import check_job
-from parallel_et.parallel.ranks import Ranks
-from parallel_et.runs.reading import StoredRun
+from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.result import Result
 from parallel_et.runs.setup import model_of
+from parallel_et.runs.stored_run import StoredRun
 from parallel_et.trials import comparison
 from parallel_et.trials.comparison import (
     LOSSES,

@@ -14,11 +14,11 @@ import pytest
 from launch import call, ended, launch, paused, ranks_of, start, wait_for
 from sealing import change, put
 
-from parallel_et.commands.trials import main
-from parallel_et.io.sealed import write_sealed
-from parallel_et.io.whole import hdf5_image
+from parallel_et.cli.trials import main
 from parallel_et.job.job import read_job
-from parallel_et.parallel.ranks import Ranks
+from parallel_et.parallel.communicator import Ranks
+from parallel_et.storage.atomic import hdf5_image
+from parallel_et.storage.checksum import write_sealed
 from parallel_et.trials.runner import wilson
 from parallel_et.trials.table import read_trials
 

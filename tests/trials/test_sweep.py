@@ -9,7 +9,7 @@ from launch import call, launch
 
 from parallel_et.data.base import ArrayRows
 from parallel_et.data.holdout import split
-from parallel_et.runs.library import fit
+from parallel_et.runs.api import fit
 from parallel_et.trials.sweep import Choice, values_of
 from parallel_et.trials.table import read_trials
 

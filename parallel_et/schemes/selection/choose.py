@@ -1,0 +1,19 @@
+"""The selections by name."""
+
+from typing import Any
+
+from parallel_et.core.latent_states import Latents
+from parallel_et.core.scheme import Selection
+from parallel_et.schemes.selection.candidates import Random
+
+
+def selection_of(options: Any, latents: Latents, count: int) -> Selection:
+    """The selection of ``count`` candidates that the keys of [inference] name."""
+    name = getattr(options, "selection", "own")
+    if name == "own" or count >= latents.atoms:
+        return Selection()
+    if name == "random":
+        return Random()
+    from parallel_et.schemes.selection.gp import GPSelection  # loads an optimiser
+
+    return GPSelection(options.gp, latents, count)
