@@ -51,7 +51,8 @@ def kernels_in(path):
 def loaded(done):
     """The modules whose kernels were compiled or loaded."""
     return {
-        Path(path).name.partition(".")[0] for path in re.findall(r"data (?:saved to|loaded from) '(.*)'", done.stdout)
+        Path(path).name.partition(".")[0]
+        for path in re.findall(r"data (?:saved to|loaded from) ['\"]([^'\"]*)", done.stdout)
     }
 
 
@@ -83,7 +84,7 @@ def read_only(place):
 def run(place, name, *args, ranks=None, cwd=None, **more):
     """A command of the package at ``place``, without a home and without the powers of root over directories."""
     variables = {k: v for k, v in CLEAN.items() if k not in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")}
-    variables |= {"PYTHONPATH": str(place), "NUMBA_DEBUG_CACHE": "1", **more}
+    variables |= {"PYTHONPATH": str(place), "NUMBA_DEBUG_CACHE": "1", "PYTHONUNBUFFERED": "1", **more}
     plain = [] if os.getuid() else ["setpriv", "--bounding-set=-dac_override"]
     line = [*plain, *command(ranks, "-m", "parallel_et", name, *args)]
     return subprocess.run(line, cwd=cwd or place, env=variables, capture_output=True, text=True, timeout=PATIENCE)
@@ -97,7 +98,7 @@ needs_plain_user = pytest.mark.skipif(
 @needs_plain_user
 def test_each_kernel_is_compiled_by_one_rank_and_never_again_also_if_nothing_can_be_written(installed, tmp_path):
     place, first = installed
-    saved = re.findall(r"\[cache\] data saved to '(.*)'", first.stdout)
+    saved = re.findall(r"\[cache\] data saved to ['\"]([^'\"]*)", first.stdout)
     assert len(saved) == len(set(saved)) == declared(OWN)
     assert first.stdout.count("data loaded") == declared(OWN)
     assert loaded(first) == set(OWN)
