@@ -1,5 +1,7 @@
 """How Sphinx builds the site from the Markdown pages; ``make docs``."""
 
+import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,21 +31,26 @@ myst_heading_anchors = 4
 highlight_language = "text"
 smartquotes = False
 
-WHOLE = {"cluster": "../slurm/README.md", "changelog": "../CHANGELOG.md"}
-"""Pages whose text stands elsewhere in the repository."""
+WHOLE = {"how-to/slurm": "slurm/README.md", "reference/changelog": "CHANGELOG.md"}
+"""Pages whose text is in another file of the repository, by path from its root."""
 GENERATED = {"<!-- the keys -->": reference.job, "<!-- the commands -->": reference.commands}
 """What is put in place of a mark in a page."""
 
 
 def read(app: Sphinx, page: str, source: list[str]) -> None:
-    """Fill in what is generated; links between files of the repository become links between pages."""
+    """Fill in the generated parts of a page, and turn links between files into links between pages."""
+    home = (HERE / page).parent
     if page in WHOLE:
-        source[0] = (HERE / WHOLE[page]).read_text()
+        text = HERE.parent / WHOLE[page]
+        source[0] = re.sub(
+            r"\]\(([^)#:]+)", lambda link: f"]({os.path.relpath(text.parent / link[1], home)}", text.read_text()
+        )
     for mark, generate in GENERATED.items():
         if mark in source[0]:
             source[0] = source[0].replace(mark, generate())
     for name, path in WHOLE.items():
-        source[0] = source[0].replace(f"]({path})", f"]({name}.md)")
+        here = os.path.relpath(HERE.parent / path, home)
+        source[0] = source[0].replace(f"]({here})", f"]({os.path.relpath(HERE / name, home)}.md)")
 
 
 def mathml(self: Any, node: nodes.Element) -> None:

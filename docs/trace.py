@@ -1,6 +1,6 @@
 """Trace a data point through one EM iteration: the functions that it passes, as a list and as a picture.
 
-``python docs/trace.py docs/pictures/trace.png`` prints the list of docs/architecture.md and draws its picture.
+``python docs/trace.py docs/pictures/trace.png`` prints the list of docs/explanation/architecture.md and draws its picture.
 """
 
 import sys

@@ -26,32 +26,32 @@ def blocks(document, language):
 def test_the_trace_of_a_point_is_what_the_page_about_the_architecture_shows(tmp_path):
     done = launch(None, ROOT / "docs/trace.py", tmp_path / "trace.png")
     assert done.returncode == 0, done.stderr
-    assert done.stdout in (ROOT / "docs/architecture.md").read_text()
+    assert done.stdout in (ROOT / "docs/explanation/architecture.md").read_text()
     assert Image.open(tmp_path / "trace.png").size == Image.open(ROOT / "docs/pictures/trace.png").size
 
 
 def test_the_model_of_the_page_about_adding_one_is_the_example(monkeypatch, capsys):
-    source, check = blocks("docs/adding-a-model.md", "python")
+    source, check = blocks("docs/how-to/adding-a-model.md", "python")
     assert source == (ROOT / "examples/own_model.py").read_text()
     monkeypatch.chdir(ROOT / "examples")
     exec(compile(check, "adding-a-model", "exec"), {})
     assert capsys.readouterr().out
 
 
-@pytest.mark.parametrize("text", [*blocks("README.md", "toml"), *blocks("docs/job-file.md", "toml")])
+@pytest.mark.parametrize("text", [*blocks("README.md", "toml"), *blocks("docs/reference/job-file.md", "toml")])
 def test_jobs_of_the_documents_are_valid(text, tmp_path):
     (tmp_path / "job.toml").write_text(text)
     read_job(str(tmp_path / "job.toml"))
 
 
 def test_links_of_the_documents_lead_somewhere():
-    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for document in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
 
 
 def test_the_tutorial_shows_the_job_that_it_runs():
-    (shown,) = blocks("docs/tutorial.md", "toml")
+    (shown,) = blocks("docs/tutorials/photographs.md", "toml")
     assert (ROOT / "jobs/patches.toml").read_text().endswith(f"\n\n{shown}")
 
 
@@ -61,7 +61,7 @@ def test_the_first_job_of_the_readme_is_the_one_that_is_printed():
 
 
 def test_the_page_about_denoising_takes_noise_out_of_a_picture(tmp_path):
-    (shown,) = blocks("docs/denoising.md", "toml")
+    (shown,) = blocks("docs/tutorials/denoising.md", "toml")
     assert (ROOT / "jobs/denoise.toml").read_text().endswith(f"\n\n{shown}")
     (tmp_path / "pictures").mkdir()
     (tmp_path / "jobs").mkdir()
@@ -69,7 +69,7 @@ def test_the_page_about_denoising_takes_noise_out_of_a_picture(tmp_path):
     Image.fromarray(image).save(tmp_path / "pictures/camera.png")
     job = shown.replace("causes = 256", "causes = 40").replace("iterations = 60", "iterations = 20")
     (tmp_path / "jobs/denoise.toml").write_text(job)
-    commands = [shlex.split(line) for block in blocks("docs/denoising.md", "bash") for line in block.splitlines()]
+    commands = [shlex.split(line) for block in blocks("docs/tutorials/denoising.md", "bash") for line in block.splitlines()]
     told = []
     for words in commands:
         name, *args = " ".join(words[words.index("-m") + 1 :]).replace("parallel_et.", "parallel_et ").split()[1:]
@@ -94,7 +94,7 @@ def followed(tmp_path_factory):
         assert large in job
         job = job.replace(large, small)
     (place / "jobs/patches.toml").write_text(job)
-    commands = [line for block in blocks("docs/tutorial.md", "bash") for line in block.splitlines()]
+    commands = [line for block in blocks("docs/tutorials/photographs.md", "bash") for line in block.splitlines()]
     assert len(commands) == 4
     for line in commands:
         words = shlex.split(line.replace("50000", "300"))
@@ -108,7 +108,7 @@ def test_the_tutorial_leads_from_images_to_a_report(followed):
     assert (followed / "runs/patches/report/report.html").exists()
 
 
-@pytest.mark.parametrize("page", ["tutorial", "files", "library"])
+@pytest.mark.parametrize("page", ["tutorials/photographs", "reference/files", "how-to/scripts"])
 def test_code_of_the_documents_runs(page, followed, monkeypatch, capsys):
     monkeypatch.chdir(followed)
     names = {}
@@ -119,7 +119,7 @@ def test_code_of_the_documents_runs(page, followed, monkeypatch, capsys):
 
 def test_the_example_of_the_library_ends_in_the_truth(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    source, *_ = blocks("docs/library.md", "python")
+    source, *_ = blocks("docs/how-to/scripts.md", "python")
     exec(compile(source, "library", "exec"), {})
     shape, sigma = re.match(r"(\(.*\)) (\S+)", capsys.readouterr().out).groups()
     assert shape == "(16, 4)"

@@ -60,7 +60,7 @@ def check_contract(kind: type) -> None:
             own = {name for one in kind.__mro__ if one not in base.__mro__ for name in vars(one)}
             if old := [f"{name} (now {new})" for name, new in renamed.items() if name in own]:
                 expected = f"a {base.__name__.lower()} for version {VERSION} of the contract"
-                found = f"members of version 1: {', '.join(old)}; docs/adding-a-model.md says how they are written"
+                found = f"members of version 1: {', '.join(old)}; docs/how-to/adding-a-model.md says how they are written"
                 raise UserError(f"{kind.__name__}: expected {expected}, found {found}")
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         raise UserError(f"{kind.__name__}: expected a method {missing[0]}, found none")
@@ -69,4 +69,4 @@ def check_contract(kind: type) -> None:
 def explain_import(error: BaseException) -> str:
     """Return what to change in a file that imports a name of version 1; empty for any other error."""
     name = str(error).partition("'")[2].partition("'")[0] if isinstance(error, ImportError) else ""
-    return f"; it is now {IMPORTS[name]}, docs/adding-a-model.md says more" if name in IMPORTS else ""
+    return f"; it is now {IMPORTS[name]}, docs/how-to/adding-a-model.md says more" if name in IMPORTS else ""
