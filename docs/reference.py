@@ -1,6 +1,6 @@
-"""The reference pages, in Markdown, from the schema of the job file and from the parsers of the commands.
+"""Generation of the reference pages in Markdown, from the schema of the job file and the parsers of the commands.
 
-``python docs/reference.py job`` and ``python docs/reference.py commands`` print what the site shows.
+``python docs/reference.py job`` and ``python docs/reference.py commands`` print the pages.
 """
 
 import json
@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from parallel_et.__main__ import COMMANDS
 from parallel_et.cli import Parser
-from parallel_et.core.options import ModelOptions, keys_of
+from parallel_et.core.options import ModelOptions, options_class
 from parallel_et.core.schema import Section
 from parallel_et.data import generators
 from parallel_et.data.base import DataOptions
@@ -30,154 +30,156 @@ PLAIN = {int: "integer", float: "number", str: "text", bool: "true or false"}
 LIMITS = (("gt", "above"), ("ge", "from"), ("lt", "below"), ("le", "to"))
 HEADS = {"positional arguments": "argument", "options": "option"}
 WIDTH = "96"
-"""Columns of the usage lines."""
+"""Width of the usage lines in characters."""
 
 
 class Key(NamedTuple):
-    """A key of the job file, in words."""
+    """A row of a table of keys of the job file."""
 
     name: str
     kind: str
     default: str
     range: str
-    does: str
+    description: str
 
 
-class FoundError(Exception):
-    """Carries the parser out of a command that was about to use it."""
+class ParserFoundError(Exception):
+    """Carries the parser out of a command, before the command uses it."""
 
 
 def job() -> str:
-    """All keys of the job file, section by section."""
+    """Return the reference of the job file, section by section."""
     known: dict[type[Model], list[str]] = {}
     for name in MODELS.names():
         known.setdefault(MODELS.find(name), []).append(name)
     names = {model: " or ".join(f'"{name}"' for name in some) for model, some in known.items()}
-    parts = ["## [model]", table(keys(ModelOptions)), "The models:"]
+    parts = ["## [model]", format_table(keys(ModelOptions)), "The models:"]
     parts += ["\n".join(f"* {name}: {lead(model)}" for model, name in names.items())]
-    parts += own({f"name = {name}": keys_of(model) for model, name in names.items()}, ModelOptions)
+    parts += extra_keys({f"name = {name}": options_class(model) for model, name in names.items()}, ModelOptions)
     sources = {f'source = "{name}"': source.Options for name, source in generators().items()}
-    parts += ["## [data]", table(keys(DataOptions)), *own({"a file": FileOptions, **sources}, DataOptions)]
-    parts += ["## [inference]", "Which keys there are depends on the scheme."]
-    parts += own({f'scheme = "{name}"': SCHEMES.find(name).Options for name in SCHEMES.names()}, Section)
-    parts += ["## [anneal]", table(keys(Anneal))]
-    parts += own({f"name = {name}": keys_for(model) for model, name in names.items()}, Anneal)
-    return "\n\n".join([*parts, "## [run]", table(keys(Run))]) + "\n"
+    parts += ["## [data]", format_table(keys(DataOptions))]
+    parts += extra_keys({"a file": FileOptions, **sources}, DataOptions)
+    parts += ["## [inference]", "The keys depend on the scheme."]
+    parts += extra_keys({f'scheme = "{name}"': SCHEMES.find(name).Options for name in SCHEMES.names()}, Section)
+    parts += ["## [anneal]", format_table(keys(Anneal))]
+    parts += extra_keys({f"name = {name}": keys_for(model) for model, name in names.items()}, Anneal)
+    return "\n\n".join([*parts, "## [run]", format_table(keys(Run))]) + "\n"
 
 
-def own(kinds: Mapping[str, type[Section]], base: type[Section]) -> list[str]:
-    """The keys that choices add to those that all have, under headings; those with the same keys under one."""
+def extra_keys(kinds: Mapping[str, type[Section]], base: type[Section]) -> list[str]:
+    """List the keys that each kind adds to the keys of ``base``. Kinds with the same keys share a heading."""
     titles: dict[str, list[str]] = {}
     for title, section in kinds.items():
         if added := keys(section, but=tuple(base.model_fields)):
-            titles.setdefault(table(added), []).append(title)
+            titles.setdefault(format_table(added), []).append(title)
     return [part for rows, some in titles.items() for part in (f"### With {', '.join(some)}", rows)]
 
 
 def keys(section: type[Section], place: str = "", but: Sequence[str] = ()) -> list[Key]:
-    """The keys of a section and of the tables in it."""
+    """Return the keys of a section and of its tables."""
     return [key for name, field in section.model_fields.items() if name not in but for key in _keys(field, place, name)]
 
 
 def _keys(field: FieldInfo, place: str, name: str) -> Iterator[Key]:
     inner = list(sections(field.annotation))
-    kind = " or ".join(["table"] * bool(inner) + types(field))
-    default = "required" if field.is_required() else "" if isinstance(field.default, Section) else shown(field.default)
-    does = field.description or (lead(inner[0]) if inner else "")
-    yield Key(f"{place}{name}", kind, default, limits(field), does)
+    kind = " or ".join(["table"] * bool(inner) + type_names(field))
+    default = "required" if field.is_required() else format_default(field.default)
+    description = field.description or (lead(inner[0]) if inner else "")
+    yield Key(f"{place}{name}", kind, default, format_range(field), description)
     for section in inner:
         yield from keys(section, f"{place}{name}.")
 
 
 def sections(kind: Any) -> Iterator[type[Section]]:
-    """The tables among the types that an annotation names."""
+    """Yield the tables among the types of an annotation."""
     if isinstance(kind, type) and issubclass(kind, Section):
         yield kind
     for part in get_args(kind):
         yield from sections(part)
 
 
-def types(field: FieldInfo) -> list[str]:
-    """The types of a key that are no tables, in words."""
+def type_names(field: FieldInfo) -> list[str]:
+    """Return the names of the types of a key, without tables."""
     words = [word for word in field.metadata if isinstance(word, str)]
-    return words or list(dict.fromkeys(_types(field.annotation)))
+    return words or list(dict.fromkeys(_type_names(field.annotation)))
 
 
-def _types(kind: Any) -> Iterator[str]:
+def _type_names(kind: Any) -> Iterator[str]:
     if kind in PLAIN:
         yield PLAIN[kind]
     elif get_origin(kind) is Literal:
         yield " or ".join(map(json.dumps, get_args(kind)))
     elif get_origin(kind) is list:
-        yield f"list of {' or '.join(_types(get_args(kind)[0]))}"
+        yield f"list of {' or '.join(_type_names(get_args(kind)[0]))}"
     else:
         for part in get_args(kind):
-            yield from _types(part)
+            yield from _type_names(part)
 
 
-def shown(default: Any) -> str:
-    """A default as a job file would have it."""
-    return "" if default is None else f"`{json.dumps(default)}`"
+def format_default(default: Any) -> str:
+    """Format a default as in a job file."""
+    return "" if default is None or isinstance(default, Section) else f"`{json.dumps(default)}`"
 
 
-def limits(field: FieldInfo) -> str:
-    """The range of a key."""
+def format_range(field: FieldInfo) -> str:
+    """Format the range of a key."""
     found = {name: getattr(part, name) for part in field.metadata for name, _ in LIMITS if hasattr(part, name)}
-    text = " ".join(f"{words} {power(found[name])}" for name, words in LIMITS if name in found)
+    text = " ".join(f"{words} {format_limit(found[name])}" for name, words in LIMITS if name in found)
     return text.replace(" below", ", below")
 
 
-def power(number: float) -> str:
-    """A limit for people."""
+def format_limit(number: float) -> str:
+    """Format a limit."""
     return "2^63" if number == 2**63 else f"{number:,}" if isinstance(number, int) else f"{number:g}"
 
 
-def table(rows: Sequence[Key]) -> str:
-    """The keys as a table."""
+def format_table(rows: Sequence[Key]) -> str:
+    """Format keys as a table."""
     lines = ["| key | type | default | range | |", "|---|---|---|---|---|"]
     for row in rows:
-        cells = [f"`{row.name}`", escape(row.kind), row.default, escape(row.range), escape(row.does)]
+        cells = [f"`{row.name}`", escape(row.kind), row.default, escape(row.range), escape(row.description)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def commands() -> str:
-    """All commands with their options and examples."""
+    """Return the reference of all commands, with options and examples."""
     return "\n\n".join(part for name in COMMANDS for part in command(parser_of(name), name)) + "\n"
 
 
 def parser_of(name: str) -> Parser:
-    """The parser of a command: the command is run up to where it would parse its arguments."""
+    """Return the parser of a command. The command runs until it parses its arguments."""
 
     def stop(parser: Parser, *args: object) -> None:
-        raise FoundError(parser)
+        raise ParserFoundError(parser)
 
     with patch.object(Parser, "parse_args", stop):
         try:
             import_module(f"parallel_et.cli.{name}").main(Ranks(), [])
-        except FoundError as found:
+        except ParserFoundError as found:
             return found.args[0]
     raise LookupError(f"parallel_et.cli.{name}: expected a Parser, found none")
 
 
 def command(parser: Parser, name: str) -> Iterator[str]:
-    """The parts of a command's section."""
+    """Yield the parts of the section of a command."""
     with patch.dict(os.environ, {"COLUMNS": WIDTH}):
         usage = parser.format_usage().removeprefix("usage: ").rstrip()
     example = (parser.epilog or "").partition("\n")[2]
     yield f"## {name}"
     yield escape(parser.description or "")
-    yield fenced(usage.replace("\n       ", "\n"))
+    yield fence(usage.replace("\n       ", "\n"))
     for group in parser._action_groups:
-        rows = [f"| {title(action)} | {meaning(action)} |" for action in group._group_actions if action.dest != "help"]
+        actions = [action for action in group._group_actions if action.dest != "help"]
+        rows = [f"| {format_option(action)} | {describe_option(action)} |" for action in actions]
         if rows:
             yield "\n".join([f"| {HEADS.get(group.title or '', group.title)} | |", "|---|---|", *rows])
     yield "For example:"
-    yield fenced("\n".join(line.removeprefix("  ") for line in example.splitlines()))
+    yield fence("\n".join(line.removeprefix("  ") for line in example.splitlines()))
 
 
-def title(action: Any) -> str:
-    """An option with what it takes."""
+def format_option(action: Any) -> str:
+    """Format an option with its values."""
     metavar = action.metavar or (action.dest.upper() if action.option_strings else action.dest)
     if action.choices is not None:
         metavar = "\\|".join(map(str, action.choices))
@@ -185,19 +187,19 @@ def title(action: Any) -> str:
     return f"`{' '.join([*action.option_strings[:1], *takes])}`"
 
 
-def meaning(action: Any) -> str:
-    """What an option does."""
+def describe_option(action: Any) -> str:
+    """Return the help text of an option."""
     required = " (required)" if action.option_strings and action.required else ""
     return escape((action.help or "") % vars(action)) + required
 
 
-def fenced(text: str) -> str:
-    """Text as it is."""
+def fence(text: str) -> str:
+    """Format preformatted text."""
     return f"```text\n{text}\n```"
 
 
 def escape(text: str) -> str:
-    """Plain text that Markdown leaves alone, also in a cell of a table."""
+    """Escape the special characters of Markdown, also for a cell of a table."""
     for char, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*"), ("$", "\\$")):
         text = text.replace(char, instead)
     return text

@@ -1,6 +1,6 @@
-"""Trace a data point through one EM iteration: the functions that it passes, as a list and as a picture.
+"""Trace a data point through one EM iteration, and show the called functions as a list and as a picture.
 
-``python docs/trace.py docs/pictures/trace.png`` prints the list of docs/explanation/architecture.md and draws its picture.
+``python docs/trace.py docs/pictures/trace.png`` prints the list of docs/explanation/architecture.md and draws it.
 """
 
 import sys
@@ -20,11 +20,11 @@ from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import set_up
 
 PACKAGE = Path(*parallel_et.__path__)
-DEEPEST = 7
-"""Calls below an iteration that are shown."""
-SHOWN = ("em", "models", "parallel", "schemes")
-"""Packages whose functions are shown, besides the kernels."""
-MINOR = (
+LARGEST_DEPTH = 7
+"""Largest depth of the shown calls below an iteration."""
+SHOWN_PACKAGES = ("em", "models", "parallel", "schemes")
+"""Packages whose functions are shown, in addition to the kernels."""
+HELPERS = (
     "timer.",
     "shared_memory.",
     "work_sharing.",
@@ -34,11 +34,11 @@ MINOR = (
     "rounding.",
     "schedule.Schedule.finished",
     "problem.Problem.algebra",
-    "problem.Problem.dealt",
+    "problem.Problem.is_distributed",
     "problem.Problem.nan_if_missing",
-    "problem.Problem.learners",
+    "problem.Problem.trainables",
     "e_step.EStep.new_point_states",
-    "communicator.Ranks.together",
+    "communicator.Ranks.synchronise_errors",
     "Schedule.step",
     "moments.Moments.",
     "diagonals",
@@ -63,18 +63,19 @@ MINOR = (
     "name_of",
     "shares_memory",
     "value_at",
+    "largest_product",
     "scale_for",
     "scales_for",
-    "with_random",
-    "of_root",
+    "add_random_atoms",
+    "broadcast_object",
     "largest_error",
     "moment_statistics",
     "squared_residuals",
     "Tables.",
     "linear_algebra.solve_with",
-    "linear_algebra.find_right",
+    "linear_algebra.factor_right",
 )
-"""Parts of names of functions that only help others."""
+"""Parts of the names of helper functions, which are not shown."""
 KERNELS = ("fixed", "linear", "residuals", "rows", "select", "triangles")
 COLOURS = {
     "em": "tab:blue",
@@ -99,10 +100,10 @@ class Call(NamedTuple):
     name: str
 
 
-def helps(name: str) -> bool:
-    """Return whether a function is private, or only helps others."""
+def is_helper(name: str) -> bool:
+    """Return whether a function is private or a helper of other functions."""
     private = any(part.startswith(("_", "<")) for part in name.split("."))
-    return private or any(word in name for word in MINOR)
+    return private or any(word in name for word in HELPERS)
 
 
 def trace() -> list[Call]:
@@ -112,7 +113,7 @@ def trace() -> list[Call]:
     stack: list[bool] = []
 
     def note(package: str, name: str) -> bool:
-        shown = package in (*SHOWN, "kernels") and sum(stack) <= DEEPEST and not helps(name)
+        shown = package in (*SHOWN_PACKAGES, "kernels") and sum(stack) <= LARGEST_DEPTH and not is_helper(name)
         if shown:
             calls.setdefault((package, name), Call(sum(stack), package, name))
         return shown

@@ -1,4 +1,4 @@
-"""The bars test in ten lines; run it alone or under mpirun."""
+"""The bars test in ten lines, on one or several ranks: ``python bars.py``, ``mpirun -n 4 python -m mpi4py bars.py``."""
 
 from parallel_et import fit
 

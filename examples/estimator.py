@@ -1,4 +1,4 @@
-"""How many causes? A pipeline of scikit-learn and a search over their number, by the evidence of points held out."""
+"""Find the number of causes: a pipeline of scikit-learn, and a grid search by the evidence of held-out points."""
 
 import numpy as np
 from sklearn.decomposition import TruncatedSVD

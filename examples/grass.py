@@ -1,14 +1,14 @@
-"""Patches of grass, of which the brightest blade or stem hides what is behind: maximal causes.
+"""Learn the blades and stems of grass from image patches by maximal causes: the brightest hides the others.
 
-``python grass.py`` takes a minute or two; ``mpirun -n 4 python -m mpi4py grass.py --points 40000 --causes 100`` is
-nearer to the paper (ET sec. 4.2.2). The picture comes with scikit-image: ``pip install scikit-image``.
+``python grass.py`` takes one to two minutes and needs an image of scikit-image: ``pip install scikit-image``.
+``mpirun -n 4 python -m mpi4py grass.py --points 40000 --causes 100`` is closer to the paper (ET sec. 4.2.2).
 """
 
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from pathlib import Path
 
 from parallel_et import fit
-from parallel_et.preprocessing.datasets import grass
+from parallel_et.preprocessing.datasets import write_grass
 from parallel_et.reports.pictures import draw_fields
 
 parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
@@ -18,7 +18,7 @@ parser.add_argument("--iterations", type=int, default=150)
 parser.add_argument("--output", default="grass", help="folder for the patches and the run")
 args = parser.parse_args()
 
-data = grass(args.output, count=args.points)
+data = write_grass(args.output, count=args.points)
 job = {
     "model": {
         "name": "mca",
@@ -40,7 +40,7 @@ job = {
 
 
 def show(params, settings, info):
-    """One line every tenth iteration; called on the root."""
+    """Print one line every tenth iteration. Only the root calls this function."""
     if settings.iteration % 10 == 0:
         print(
             f"iteration {settings.iteration}: T {settings.temperature:.2f}, free energy {info.free_energy:.1f}",

@@ -1,7 +1,7 @@
-"""A look at a run with nothing but h5py, numpy and matplotlib: ``python look.py runs/demo``.
+"""Plot a run with only h5py, numpy and matplotlib: ``python look.py runs/demo``.
 
-Or cell by cell in an editor that knows ``# %%``. A run that is still going is shown as of its last checkpoint. The
-pictures are look-fields.png and look-course.png; points of sound are drawn as curves by ``--shape 200``.
+Editors with ``# %%`` cells can run it cell by cell. An unfinished run is shown at its last checkpoint.
+The pictures are look-fields.png and look-course.png. ``--shape 200`` draws the fields of sounds as curves.
 """
 
 # %% the run
@@ -14,7 +14,9 @@ import numpy as np
 
 parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
 parser.add_argument("run", type=Path, nargs="?", default="runs/demo", help="directory of a run")
-parser.add_argument("--shape", type=int, nargs="+", help="of a point: height and width, or one number for a curve")
+parser.add_argument(
+    "--shape", type=int, nargs="+", help="shape of a point: height and width, or one number for a curve"
+)
 parser.add_argument("--output", type=Path, default=".", help="folder for the pictures")
 args, _ = parser.parse_known_args()  # editors add arguments of their own
 files = [*sorted(args.run.glob("checkpoints/*.h5")), *args.run.glob("result.h5")]
@@ -27,11 +29,11 @@ with h5py.File(files[-1]) as file:
 print(f"{about['name']}: N={about['N']} D={W.shape[0]} H={W.shape[1]}, {about['start']} to {about['end']}")
 print(about["job"])  # the job file with all its defaults
 
-# %% the fields, the strongest first: as images if they can be square and nobody says otherwise
+# %% the fields, the strongest first, as images if --shape has two numbers or if they can be square
 W = W[:, np.argsort(-np.linalg.norm(W, axis=0))]
 side = round(np.sqrt(len(W)))
 shape = args.shape or ([side, side] if side * side == len(W) else [len(W)])
-top = np.quantile(np.abs(W), 0.995)  # a single odd field does not hide the others
+top = np.quantile(np.abs(W), 0.995)  # one outlier does not determine the scale
 low = -top if W.min() < 0 else 0.0
 columns = min(10, W.shape[1])
 rows = -(-W.shape[1] // columns)
@@ -56,7 +58,7 @@ for axis, name in zip(axes, names, strict=True):
 axes[-1].set_xlabel("iteration")
 figure.savefig(args.output / "look-course.png", dpi=120)
 
-# %% where the time went
+# %% seconds of each phase
 seconds = {name.removeprefix("seconds_"): v.sum() for name, v in history.items() if name.startswith("seconds_")}
 for phase, spent in sorted(seconds.items(), key=lambda item: -item[1]):
     print(f"{phase:15} {spent:8.2f} s")

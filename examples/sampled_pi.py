@@ -1,8 +1,9 @@
-"""How far chains that are stuck move pi: learned with the true fields and sigma, exactly and by several ways to sample.
+"""Measure the bias of pi from Gibbs chains that are stuck: learn pi exactly and from several numbers of samples.
 
     python examples/sampled_pi.py [--points 1000] [--sigma 2]
 
-The data are ten bars on 5 x 5 pixels that add up, with noise of sigma = 2. With sigma = 20 no chain is stuck.
+The data are ten bars on 5 x 5 pixels that add up, with noise of sigma = 2. The fields and sigma are the true ones.
+With sigma = 20 no chain is stuck.
 """
 
 import argparse
@@ -15,15 +16,16 @@ from parallel_et import fit
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--points", type=int, default=1000)
-parser.add_argument("--sigma", type=float, default=2.0, help="of the noise, beside bars of 10")
-parser.add_argument("--seed", type=int, default=1, help="of the data and of the draws")
+parser.add_argument("--sigma", type=float, default=2.0, help="standard deviation of the noise; bars have the value 10")
+parser.add_argument("--seed", type=int, default=1, help="seed of the data and of the samples")
 args = parser.parse_args()
 
-rng, side = np.random.default_rng(args.seed), np.eye(5)
+rng = np.random.default_rng(args.seed)
+side = np.eye(5)
 bars = 10 * np.vstack([np.kron(side, np.ones(5)), np.kron(np.ones(5), side)])
 Y = (rng.random((args.points, 10)) < 0.2) @ bars + rng.normal(0, args.sigma, (args.points, 25))
 sampled = {"scheme": "sample", "samples": 2000}
-ways = {
+kinds = {
     "exact": {"scheme": "exact"},
     "2000 samples": sampled,
     "2000 samples, burn_in = 0.6": {**sampled, "burn_in": 0.6},
@@ -33,7 +35,7 @@ ways = {
 with TemporaryDirectory() as folder:
     with h5py.File(f"{folder}/bars.h5", "w") as file:
         file["W"] = bars.T
-    for name, inference in ways.items():
+    for name, inference in kinds.items():
         job = {
             "model": {
                 "name": "linca",

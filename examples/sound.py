@@ -1,7 +1,7 @@
-"""Sound as a sum of short waves: linear components of segments of 12.5 ms.
+"""Learn short waves whose sum is a sound: linear components of segments of 12.5 ms (ET sec. 4.3.2).
 
-``python sound.py speech.wav``, or without a file on chirps that are made up; a minute or two. On several ranks:
-``mpirun -n 4 python -m mpi4py sound.py speech.wav --points 100000 --causes 200`` (ET sec. 4.3.2).
+``python sound.py speech.wav`` takes one to two minutes. Without a file, it uses synthetic chirps.
+On several ranks: ``mpirun -n 4 python -m mpi4py sound.py speech.wav --points 100000 --causes 200``.
 """
 
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
@@ -18,7 +18,7 @@ from parallel_et.reports.pictures import draw_fields
 
 parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
 parser.add_argument("wave", nargs="?", help="a wave file, or a folder of them")
-parser.add_argument("--points", type=int, default=10000, help="segments, at random places")
+parser.add_argument("--points", type=int, default=10000, help="number of segments, at random positions")
 parser.add_argument("--causes", type=int, default=40)
 parser.add_argument("--iterations", type=int, default=100)
 parser.add_argument("--output", default="sound", help="folder for the segments, the run and the picture")
@@ -26,7 +26,7 @@ args = parser.parse_args()
 
 
 def chirps(rng, rate=8000, seconds=20):
-    """Sweeps of 8 ms that rise or fall between 300 and 2000 Hz, 150 of them a second, at random times."""
+    """Generate sweeps of 8 ms that rise or fall between 300 and 2000 Hz, 150 a second, at random times."""
     sound, t = np.zeros(rate * seconds), np.arange(0, 0.008, 1 / rate)
     for start in rng.integers(0, len(sound) - len(t), 150 * seconds):
         first, last = rng.choice([300, 700, 1200, 2000], 2, replace=False)
@@ -51,7 +51,7 @@ job = {
 
 
 def show(params, settings, info):
-    """One line every tenth iteration; called on the root."""
+    """Print one line every tenth iteration. Only the root calls this function."""
     if settings.iteration % 10 == 0:
         print(
             f"iteration {settings.iteration}: T {settings.temperature:.2f}, free energy {info.free_energy:.1f}",

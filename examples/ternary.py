@@ -1,4 +1,4 @@
-"""A user-defined model: each cause adds its field, subtracts it, or is inactive, s in {-1, 0, 1}."""
+"""A user-defined model: each cause adds its field, subtracts the field, or is inactive, s in {-1, 0, 1}."""
 
 import numpy as np
 
@@ -6,13 +6,13 @@ from parallel_et.models import PI, SIGMA, Bernoulli, Gauss, Latents, Model, Para
 
 
 class Ternary(Model):
-    """y = W s + noise; atom h is s_h = 1, atom H + h is s_h = -1, and of the two at most one is active."""
+    """y = W s + noise. Atom h is s_h = 1, atom H + h is s_h = -1, and at most one of the two is active."""
 
     params = {"W": Param("DH", "generative fields"), "sigma": SIGMA, "pi": PI}
 
     def __init__(self, options, dims):
         super().__init__(options, dims)
-        self.prior, self.noise = Bernoulli(self.H, ways=2), Gauss()
+        self.prior, self.noise = Bernoulli(self.H, variants=2), Gauss()
         self.latents = Latents(2 * self.H, owner=(*range(self.H), *range(self.H)))
         self.signs = np.vstack([np.eye(self.H), -np.eye(self.H)])
 
@@ -29,10 +29,9 @@ class Ternary(Model):
 
     def maximise(self, stage, params, sums, settings, summary):
         points, ys, ss, old = float(sums["points"]), sums["ys"], sums["ss"], params["W"].T
-        new = settings.algebra.solve_fields(old, ys, ss, points) if "W" in self.options.learn else old
-        error = sums["yy"].sum() - 2 * np.vdot(new, ys) + np.vdot(new, ss @ new)
-        pi = self.prior.learn(params, np.diag(ss), points, settings)
-        return {"W": new.T, "sigma": self.noise.learn(params, error, points, summary), "pi": pi}
+        WT = settings.algebra.solve_fields(old, ys, ss, points) if "W" in self.options.learn else old
+        sigma = self.noise.learn(params, sums["yy"].sum() - 2 * np.vdot(WT, ys) + np.vdot(WT, ss @ WT), points, summary)
+        return {"W": WT.T, "sigma": sigma, "pi": self.prior.learn(params, np.diag(ss), points, settings)}
 
 
 MODEL = Ternary

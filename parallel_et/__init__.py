@@ -9,7 +9,7 @@ __all__ = ["Trained", "fit", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load the library when it is first used: commands hear signals before they load anything."""
+    """Load the library on first use, as commands listen for signals before they load anything."""
     if name in __all__:
         from parallel_et.runs import api
 

@@ -1,20 +1,20 @@
-# Read by the batch scripts for training; not to be submitted itself.
+# Functions for the batch scripts for training. Do not submit this file.
 #
-#   supervise JOB.toml [more for train]
+#   supervise JOB.toml [options of train]
 #
-# runs "${LAUNCH[@]}" "$PYTHON" -m parallel_et.train with these arguments inside a batch job, and then:
-#   exit code 0    the run is finished: so is the job
-#   exit code 75   it stopped with a checkpoint: the job queues itself again (not with REQUEUE=no, nor after
-#                  scancel, nor while there is a file "stop" in the run directory)
-#   a lost node    a node is silent, or its network (exit code 200): the job queues itself again
-#   any other      if a node of the job does not answer, the job queues itself again, else it ends with that code
-# After MAX_STALLS (3) starts of a job in a row without a newer checkpoint it gives up.
+# runs "${LAUNCH[@]}" "$PYTHON" -m parallel_et.train with these arguments inside a batch job. Then:
+#   exit code 0    the run is finished, and so is the job
+#   exit code 75   the run stopped with a checkpoint, and the job requeues itself (except with REQUEUE=no, after scancel,
+#                  or if the run directory has a file "stop")
+#   a lost node    a node or its network is silent (exit code 200), and the job requeues itself
+#   other codes    if a node of the job does not answer, the job requeues itself; otherwise it ends with that code
+# A job gives up after MAX_STALLS (3) starts in a row without a newer checkpoint.
 
-say() {
+log() {
     echo "$(date '+%F %T')  job $SLURM_JOB_ID: $*" >&2
 }
 
-# The run directory, as train finds it.
+# Print the run directory, as train chooses it.
 run_directory() {
     local name=${1##*/} directory=
     directory=runs/${name%.toml}
@@ -25,17 +25,18 @@ run_directory() {
         esac
         shift
     done
-    [[ $directory == -* ]] && directory=./$directory # else other commands would take it for an option
+    [[ $directory == -* ]] && directory=./$directory # otherwise other commands would take the name for an option
     printf '%s\n' "${directory%/}"
 }
 
+# Print the name of the newest checkpoint, or "none".
 newest_checkpoint() {
     local newest
     newest=$(ls "$1/checkpoints" 2>/dev/null | grep -E "^[0-9]+[.]h5$" | sort -n | tail -n 1)
     echo "${newest:-none}"
 }
 
-# Count the starts of this job since the newest checkpoint was made, also those after a dead node or a requeue by others.
+# Count the starts of this job since the newest checkpoint, including starts after a dead node or scontrol requeue.
 check_progress() {
     local job= checkpoint= stalls=0 newest
     newest=$(newest_checkpoint "$run")
@@ -47,35 +48,35 @@ check_progress() {
     fi
     mkdir -p "$(dirname "$run")" && echo "$SLURM_JOB_ID $newest $stalls" >"$run.restarts"
     if ((stalls >= ${MAX_STALLS:-3})); then
-        say "gave up: $stalls starts in a row without a newer checkpoint in $run/checkpoints, the newest: $newest"
+        log "gave up: $stalls starts in a row without a newer checkpoint in $run/checkpoints, the newest: $newest"
         rm -f "$run.restarts"
         exit 1
     fi
 }
 
-# While the controller of Slurm is away, as when it is started again, wait for it. Never queue a job again that Slurm has
-# begun anew elsewhere, because it had lost this node.
+# Requeue this job. While the controller of Slurm does not answer, wait. Never requeue a job that Slurm has restarted
+# on other nodes because it had lost this one.
 requeue() {
-    local patience=$((SECONDS + 600)) restarts
+    local deadline=$((SECONDS + 600)) restarts
     if [[ ${REQUEUE:-yes} == no ]]; then
-        say "stopped with work left; the same command goes on"
+        log "stopped with work left; the same command resumes"
         return
     fi
     until restarts=$(squeue -h -j "$SLURM_JOB_ID" -O RestartCnt:20); do
-        ((SECONDS < patience)) || break
+        ((SECONDS < deadline)) || break
         sleep 2
     done
     if ((restarts != ${SLURM_RESTART_COUNT:-0})); then
-        say "stopped; Slurm has queued it again"
+        log "stopped; Slurm has already requeued the job"
     elif scontrol requeue "$SLURM_JOB_ID"; then
-        say "stopped with work left and queued again"
+        log "stopped with work left and queued again"
     else
-        say "stopped with work left, but cannot be queued again here; submit it again, or use chain.sh"
+        log "stopped with work left, but this site does not requeue jobs; submit it again, or use chain.sh"
     fi
 }
 
-# Once the root has lost a node, end the launcher after 15 seconds, with its children first. It may try for long to reach
-# that node. And should Slurm begin the job anew elsewhere, the launcher would end the new ranks for the old ones.
+# 15 seconds after the root has lost a node, kill the launcher, its children first. The launcher may try for a long time
+# to reach that node. If Slurm restarts the job elsewhere, the launcher might end the new ranks instead of the old ones.
 guard() {
     while kill -0 "$1" 2>/dev/null; do
         if [[ -e $PARALLEL_ET_LOST_FILE ]]; then
@@ -87,14 +88,15 @@ guard() {
     done
 }
 
-# Run a command on each node of the job, for so many seconds at most.
+# Run a command on each node of the job: on_each_node TIMEOUT_SECONDS COMMAND ...
 on_each_node() {
     timeout --kill-after=2 "$1" srun --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 \
         "${@:2}"
 }
 
-# Slurm ends the job. Time over means that the notice was too short: go on from the last checkpoint. Whoever else ended it
-# (scancel, preemption, scontrol requeue) knows what is to come. The ranks have had the signal, a second would end them at once.
+# Handle the end of the job by Slurm. At the time limit, the notice was too short, so requeue the job: it resumes from
+# the last checkpoint. After scancel, preemption or scontrol requeue, do nothing. The ranks have received the signal, and a
+# second signal would kill them.
 ended_by_slurm() {
     ended=yes
     if [[ $(squeue -h -j "$SLURM_JOB_ID" -o %r) == TimeLimit ]]; then
@@ -102,43 +104,43 @@ ended_by_slurm() {
     fi
 }
 
-# Under srun MPICH names the memory that the ranks of a node share after job and step, and a job that is queued again has
-# the same numbers: what ranks that were killed left behind would be taken for its own, and it would hang or fail.
+# Remove shared memory that killed ranks have left on the nodes. Under srun, MPICH names shared memory after job and
+# step, and a requeued job has the same numbers. It would attach to the old memory, and hang or fail.
 sweep_nodes() {
     local sweep='find /dev/shm -maxdepth 1 -name "mpich_*" -user "$(id -u)" -not -newermt "-5 seconds" 2>/dev/null |
         while read -r file; do grep -qsF "$file" /proc/[0-9]*/maps || rm -f "$file"; done'
     on_each_node 60 bash -c "$sweep" ||
-        say "could not look for what is left of killed ranks in /dev/shm"
+        log "could not clean the shared memory of killed ranks in /dev/shm"
 }
 
 supervise() {
     local code ends run argument arguments=() child= guard= ended= asked= lost=
     if [[ ${1:-} != *.toml ]]; then
-        echo "supervise: expected a job file and then arguments of train, found ${1:-nothing}" >&2
+        echo "supervise: expected a job file and then options of train, found ${1:-nothing}" >&2
         exit 2
     fi
     run=$(run_directory "$@")
     if [[ -e $run/stop && (${SLURM_RESTART_COUNT:-0} -gt 0 || -n ${LINK:-}) ]]; then
-        say "not begun again because of $run/stop"
+        log "not started because of $run/stop"
         exit 0
     fi
     check_progress
-    for argument; do # only the first start is to start over
+    for argument; do # --fresh is for the first start only
         [[ $argument == --fresh && ${SLURM_RESTART_COUNT:-0} -gt 0 ]] || arguments+=("$argument")
     done
     [[ ${LAUNCH[0]} == srun ]] && sweep_nodes
-    # Seconds, not the time of the end: the clocks of nodes may differ.
-    ends=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && [[ -n $ends ]] && # else date would say that it was midnight
+    # Pass seconds, not the end time, as the clocks of nodes may differ.
+    ends=$(squeue -h -j "$SLURM_JOB_ID" -o %e) && [[ -n $ends ]] && # date would take an empty text for midnight
         ends=$(date -d "$ends" +%s 2>/dev/null) && export PARALLEL_ET_TIME_LEFT=$((ends - $(date +%s)))
     export PARALLEL_ET_LOST_FILE=${TMPDIR:-/tmp}/parallel_et-lost-$SLURM_JOB_ID-$$
-    # In the background, because the shell takes a signal only while it waits.
+    # In the background, because the shell handles a signal only while it waits.
     "${LAUNCH[@]}" "$PYTHON" -m parallel_et.train "${arguments[@]}" &
     child=$!
     guard $child &
     guard=$!
-    trap 'asked=yes; say "the time is nearly over"; kill -USR1 $child 2>/dev/null' USR1
+    trap 'asked=yes; log "the time limit is near"; kill -USR1 $child 2>/dev/null' USR1
     trap ended_by_slurm TERM
-    while kill -0 $child 2>/dev/null; do # a signal ends the waiting, too
+    while kill -0 $child 2>/dev/null; do # a signal also ends the wait
         wait $child
     done
     wait $child
@@ -153,19 +155,19 @@ supervise() {
     if [[ $code == 0 ]]; then
         rm -f "$run.restarts"
     elif [[ -n $ended ]]; then
-        say "ended by Slurm"
+        log "ended by Slurm"
     elif [[ $code == 75 && -e $run/stop ]]; then
-        say "stopped by $run/stop"
-    elif [[ $code == 75 || (-n $asked && $code -gt 2) ]]; then # others: the signal came before Python itself had begun
+        log "stopped by $run/stop"
+    elif [[ $code == 75 || (-n $asked && $code -gt 2) ]]; then # other codes: the signal came before Python started
         requeue
     elif [[ -n $lost ]]; then
-        say "lost a node or its network"
+        log "lost a node or its network"
         requeue
     elif [[ $code -gt 0 && $code != 2 ]] && ! on_each_node 10 true 2>/dev/null; then
-        say "ended with exit code $code, and not all nodes answer"
+        log "ended with exit code $code, and not all nodes answer"
         requeue
     else
-        say "ended with exit code $code"
+        log "ended with exit code $code"
     fi
     exit $code
 }

@@ -1,9 +1,9 @@
-"""A cluster in a box: four nodes with a network of their own between them, on one machine, for root.
+"""A cluster in a box: four emulated nodes with their own network on one machine. It needs root.
 
-A node is a set of namespaces: host name, network, processes, mounts, clocks, and a /tmp, /dev/shm and /run of its own.
-Nodes share /mnt and see the programs of this machine. A bridge in the namespace of ``head``, where users log in, joins
-the nodes. All processes of a node end with the first one, all nodes end with the head, and the head ends with the
-process that made the box, also when that is killed: nothing is left behind.
+A node is a set of namespaces: host name, network, processes, mounts, clocks, and its own /tmp, /dev/shm and /run.
+Nodes share /mnt and the programs of this machine. A bridge in the namespace of ``head``, the login node, connects
+the nodes. All processes of a node end with its first process, and all nodes end with the head. The head ends with
+the process that created the box, also if this process is killed, so nothing remains.
 """
 
 import os
@@ -20,26 +20,28 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cluster import Cluster
-from launch import CLEAN, PATIENCE, command
+from launch import CLEAN, TIMEOUT_SECONDS, command
 from needs import SEARCH
 
 PROGRAMS = ("ip", "mount", "nsenter", "setpriv", "unshare", "ssh", "sshd", "ssh-keygen")
 SHARED = Path("/mnt")
-"""Directory that all nodes share; a memory file system, of which this machine itself sees nothing."""
+"""Directory that all nodes share: a memory file system that is hidden from this machine."""
 HEAD = "head"
-LOCAL_BYTES, SHARED_BYTES = 64 << 20, 512 << 20
-"""Size of the /tmp and of the /run of a node, and of the shared directory."""
+LOCAL_BYTES = 64 << 20
+"""Size of /tmp and of /run on a node."""
+SHARED_BYTES = 512 << 20
+"""Size of the shared directory."""
 SLURMD_SECONDS = 30
-"""Time after which Slurm gives up a silent node; it is 300 where nothing else is configured."""
-SLOWNESS = (0.15, 0.05)
-"""Seconds that a slow node stands still, and seconds that it runs, in turn."""
+"""Seconds after which Slurm gives up a silent node. The default is 300."""
+SLOW_NODE_SECONDS = (0.15, 0.05)
+"""Seconds for which a slow node is stopped and runs, in turn."""
 NETWORK = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
 
 FIRST_PROCESS = """
 set -e
 mount --make-rprivate /
 mount -t proc proc /proc
-programs=("${@:6}") # they stay visible below a directory that becomes the node's own
+programs=("${@:6}") # they stay visible if a mount of the node hides their directory
 for i in "${!programs[@]}"; do exec {hidden[i]}<"${programs[i]}"; done
 hostname "$1"
 ip link set lo up
@@ -57,9 +59,9 @@ echo ready
 exec >/dev/null
 while :; do sleep 86400 & wait; done
 """
-"""Script of the process 1 of a node; it also collects the processes that have lost their parent."""
+"""Script of process 1 of a node, which also adopts orphaned processes."""
 VISIBLE = (str(Path(__file__).resolve().parents[1]), sys.prefix, sys.base_prefix)
-"""Directories of this machine whose programs the nodes run."""
+"""Directories of this machine with the programs that nodes run."""
 SSHD = """
 ListenAddress 0.0.0.0
 HostKey /mnt/.ssh/host
@@ -84,9 +86,9 @@ class Node:
 
     Attributes
     ----------
-    init : number of its first process, as this machine counts
-    dead : whether the node is switched off
-    cut_off : whether its cable is unplugged
+    init : process id of its first process on this machine
+    dead : True if the node is switched off
+    cut_off : True if its network is down
     """
 
     def __init__(self, name: str, address: str) -> None:
@@ -95,15 +97,15 @@ class Node:
 
     @property
     def root(self) -> Path:
-        """The node's file system."""
+        """File system of the node."""
         return Path(f"/proc/{self.init}/root")
 
     def enter(self, cwd: Path | str = "/") -> list[str]:
-        """The beginning of a command line that runs on this node, in one of its directories."""
+        """Return the beginning of a command line that runs on this node, in one of its directories."""
         return ["nsenter", f"--target={self.init}", "--all", f"--wdns={cwd}", "--"]
 
     def run(self, *words: object, **options: object) -> str:
-        """Run a command on the node; returns its output."""
+        """Run a command on the node, and return its output."""
         done = subprocess.run(
             [*self.enter(), *map(str, words)], env={**CLEAN, "PATH": SEARCH}, capture_output=True, text=True
         )
@@ -112,7 +114,7 @@ class Node:
         return done.stdout
 
     def pids(self) -> list[int]:
-        """All processes but the first, as this machine counts them."""
+        """Return the process ids on this machine of all processes of the node, without the first process."""
         if self.dead:
             return []
         space, found = os.readlink(f"/proc/{self.init}/ns/pid"), []
@@ -123,7 +125,7 @@ class Node:
         return found
 
     def ranks(self) -> dict[int, int]:
-        """Process numbers of the MPI ranks that run here, by their ranks."""
+        """Return the process ids of the MPI ranks on this node, by rank."""
         found = {}
         for pid in self.pids():
             with suppress(OSError, ValueError, IndexError):
@@ -134,16 +136,16 @@ class Node:
         return found
 
     def signal(self, number: int) -> None:
-        """Send a signal to all processes but the first."""
+        """Send a signal to all processes, without the first process."""
         for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
 
 class Box:
-    """Nodes ``n1`` to ``n4`` and the head, joined by a bridge.
+    """Nodes ``n1`` to ``n4`` and the head, connected by a bridge.
 
-    Use it as a context manager; ``start`` then runs a command under mpirun across all nodes that are alive.
+    The box is a context manager. ``start`` runs a command under mpirun on all nodes that are alive.
     """
 
     def __init__(self, nodes: int = 4) -> None:
@@ -169,7 +171,7 @@ class Box:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the head, and with it all."""
+        """End the head, which ends all nodes."""
         if not self.head.dead:
             self.head.dead = True
             for node in self.nodes.values():
@@ -182,10 +184,10 @@ class Box:
         return self.head if name == HEAD else self.nodes[name]
 
     def boot(self, name: str) -> None:
-        """Switch a node on, for the first time or again after it has vanished."""
+        """Switch a node on, for the first time or after it vanished."""
         node = self.nodes[name]
         self._boot(node, self.head.enter())
-        # only the network of the head is entered: numbers of processes are those of this machine
+        # only the network of the head is entered, so process ids are those of this machine
         link = ["nsenter", f"--target={self.head.init}", "--net", "ip", "link"]
         subprocess.run([*link, "delete", f"to-{name}"], stderr=subprocess.DEVNULL)
         peer = ["peer", "name", "eth0", "netns", str(node.init)]
@@ -197,7 +199,7 @@ class Box:
         node.run(shutil.which("sshd", path=SEARCH), "-f", SHARED / ".ssh/sshd_config")
 
     def _boot(self, node: Node, inside: Sequence[str]) -> None:
-        uptime = random.Random(node.name).randrange(10**6)  # nodes are not switched on at the same time
+        uptime = random.Random(node.name).randrange(10**6)  # nodes are switched on at different times
         hosts = "\n".join(f"{each.address} {each.name}" for each in (self.head, *self.nodes.values()))
         spaces = ["--net", "--uts", "--mount", "--pid", "--ipc", "--time", f"--boottime={uptime}"]
         words = [node.name, LOCAL_BYTES, SHARED_BYTES, uuid.uuid4(), f"127.0.0.1 localhost\n{hosts}", *VISIBLE]
@@ -226,16 +228,16 @@ class Box:
 
     @property
     def shared(self) -> Path:
-        """The directory ``SHARED`` of the nodes, as this machine sees it."""
+        """Path of the directory ``SHARED`` of the nodes on this machine."""
         return self.head.root / SHARED.relative_to("/")
 
     @property
     def alive(self) -> list[Node]:
-        """The nodes that can be reached."""
+        """Nodes that can be reached."""
         return [node for node in self.nodes.values() if not (node.dead or node.cut_off)]
 
     def ranks(self) -> dict[int, int]:
-        """Process numbers of all MPI ranks, by their ranks."""
+        """Return the process ids of all MPI ranks, by rank."""
         return {rank: pid for node in self.nodes.values() for rank, pid in node.ranks().items()}
 
     def start(
@@ -248,7 +250,7 @@ class Box:
         nodes: Sequence[str] = (),
         **env: str,
     ) -> subprocess.Popen:
-        """Start ``python -m parallel_et.train args`` from the head, on all nodes that are alive or on those given."""
+        """Start ``python -m parallel_et.train args`` from the head, on the given nodes or on all live nodes."""
         mpirun, *rest = command(ranks, "-m", "parallel_et", name, *args)
         if python:
             rest[2] = python
@@ -265,29 +267,29 @@ class Box:
         )
 
     def launch(self, ranks: int, *args: object, cwd: Path = SHARED, **options) -> tuple[int, str]:
-        """The same, waited for; returns the exit code and the output."""
+        """Run a command as ``start`` does, and return its exit code and output."""
         process = self.start(ranks, *args, cwd=cwd, **options)
-        said, _ = process.communicate(timeout=PATIENCE)
+        said, _ = process.communicate(timeout=TIMEOUT_SECONDS)
         return process.returncode, said
 
     def cut(self, name: str) -> None:
-        """Unplug the cable of a node."""
+        """Disconnect a node from the network."""
         self.nodes[name].cut_off = True
         self.head.run("ip", "link", "set", f"to-{name}", "down")
 
     def join(self, name: str) -> None:
-        """Plug the cable in again."""
+        """Connect a node to the network again."""
         self.nodes[name].cut_off = False
         self.head.run("ip", "link", "set", f"to-{name}", "up")
 
     def crash(self, name: str) -> None:
-        """Kill all processes of a node; its system says so to those that have a connection with it."""
+        """Kill all processes of a node. Its kernel closes their connections."""
         node = self.nodes[name]
         node.signal(signal.SIGKILL)
         self._off(node)
 
     def vanish(self, name: str) -> None:
-        """Switch a node off: not a word comes from it any more."""
+        """Switch a node off. Its connections are silent from then on."""
         self.cut(name)
         self._off(self.nodes[name])
 
@@ -301,7 +303,7 @@ class Box:
 
     @contextmanager
     def stopped(self, name: str) -> Iterator[None]:
-        """Let all processes of a node stand still in this block."""
+        """Stop all processes of a node in this block."""
         self.nodes[name].signal(signal.SIGSTOP)
         try:
             yield
@@ -310,14 +312,14 @@ class Box:
 
     @contextmanager
     def slow(self, name: str) -> Iterator[None]:
-        """Let a node have a quarter of its time in this block."""
+        """Let a node run for a quarter of the time in this block."""
         ended = threading.Event()
 
         def hold() -> None:
             while not ended.is_set():
                 with self.stopped(name):
-                    time.sleep(SLOWNESS[0])
-                time.sleep(SLOWNESS[1])
+                    time.sleep(SLOW_NODE_SECONDS[0])
+                time.sleep(SLOW_NODE_SECONDS[1])
 
         thread = threading.Thread(target=hold)
         thread.start()
@@ -329,7 +331,7 @@ class Box:
 
     @contextmanager
     def full(self, *places: Path) -> Iterator[None]:
-        """Fill the file systems of some directories, as this machine sees them, for the time of this block."""
+        """Fill the file systems of some directories, given as paths on this machine, in this block."""
         files = [place / ".filler" for place in places]
         try:
             for file in files:
@@ -341,14 +343,14 @@ class Box:
 
 
 class BoxCluster(Cluster):
-    """A Slurm on the nodes of a box, with its controller on the head."""
+    """Slurm on the nodes of a box, with the controller on the head."""
 
     def __init__(self, box: Box) -> None:
         super().__init__(Path("/run/slurm"))
         self.box = box
         self.control, self.machines = HEAD, [HEAD, *box.nodes]
         self.nodes = {name: f"NodeHostname={name} NodeAddr={name}" for name in box.nodes}
-        self.more = [f"SlurmdTimeout={SLURMD_SECONDS}"]
+        self.extra_lines = [f"SlurmdTimeout={SLURMD_SECONDS}"]
         self.env.update(NETWORK)
 
     def machine(self, node: str) -> str:
@@ -357,15 +359,15 @@ class BoxCluster(Cluster):
     def enter(self, machine: str, cwd: Path | None) -> list[str]:
         return self.box[machine].enter(cwd or "/")
 
-    def at(self, machine: str) -> Path:
+    def local_path(self, machine: str) -> Path:
         return self.box[machine].root / "run/slurm"
 
     def _daemon(self, machine: str, *command: str) -> None:
-        # as a child of the node's first process: nsenter would stop with it, and not go on with it
+        # as a child of the node's first process: nsenter would stop with the daemon, and not continue
         super()._daemon(machine, "setsid", "--fork", *command)
 
     def kill(self, machine: str, daemon: str) -> None:
-        """Kill a daemon."""
+        """Kill a daemon of a machine."""
         for pid in self.box[machine].pids():
             with suppress(OSError):
                 if Path(f"/proc/{pid}/comm").read_text().strip() == daemon:
@@ -373,7 +375,7 @@ class BoxCluster(Cluster):
 
 
 def fill(path: Path) -> None:
-    """Write zeros until there is no room left."""
+    """Write zeros until the file system is full."""
     with open(path, "wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(1 << 16))
@@ -383,14 +385,14 @@ def fill(path: Path) -> None:
 
 
 def inner(pid: int, name: str) -> int:
-    """The first process of a name among the only child, grandchild and so on of a process."""
+    """Return the first process with a name among the only child, grandchild and further descendants of a process."""
     while Path(f"/proc/{pid}/comm").read_text().strip() != name:
         pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     return pid
 
 
 def until(true: Callable[[], object], seconds: float, pause: float = 0.05) -> bool:
-    """Wait for something; returns whether it came about in time."""
+    """Wait until a function returns a true value. Return False after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not true():
         if time.monotonic() > deadline:

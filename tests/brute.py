@@ -1,6 +1,6 @@
-"""The judge: everything computed the long way, over explicit lists of states, with nothing shared with the package.
+"""Brute force: EM iterations over explicit lists of states, without code of the package.
 
-Of a model only its parameters come in; states are 0/1 vectors over all H causes, densities come from scipy.
+The functions use only the parameters of a model. States are 0/1 vectors over all H causes, and densities are SciPy's.
 """
 
 from itertools import combinations, product
@@ -15,7 +15,7 @@ def all_states(H: int) -> np.ndarray:
 
 
 def as_binary(members: np.ndarray, H: int) -> np.ndarray:
-    """Rows of members, padded with -1, as rows of zeros and ones."""
+    """Convert rows of members, padded with -1, to rows of zeros and ones."""
     return np.array([[int(h in row) for h in range(H)] for row in members])
 
 
@@ -33,12 +33,12 @@ def log_noise(name: str, y, mean, sigma) -> float:
 
 
 def log_joint(name: str, W, sigma, pi, y, s) -> float:
-    """``pi`` is one number or one for each cause."""
+    """Return log p(s, y); ``pi`` is one number or one for each cause."""
     return log_noise(name, y, mean(name, W, s), sigma) + np.log(np.where(s, pi, 1 - pi)).sum()
 
 
 def candidates(name: str, W, sigma, pi, y, count: int) -> list[int]:
-    """Causes with the largest selection function; of those that tie the ones with the larger log joint alone."""
+    """Return the causes with the largest selection function; ties are broken by the log joint of the single cause."""
     H = W.shape[1]
     alone = [log_joint(name, W, sigma, pi, y, one) for one in np.eye(H, dtype=int)]
     if name == "linca":
@@ -59,13 +59,13 @@ def considered(name: str, W, sigma, pi, y, count: int, gamma: int, singletons: b
 
 
 def posterior(name: str, W, sigma, pi, y, states, temperature: float) -> tuple[np.ndarray, float]:
-    """Weights of the states and F_n."""
+    """Return the weights of the states and F_n."""
     logs = np.array([log_joint(name, W, sigma, pi, y, s) for s in states]) / temperature
     return np.exp(logs - logsumexp(logs)), logsumexp(logs)
 
 
-def share(W, s, rho) -> np.ndarray:
-    """A^rho of ET eq. 36, (D, H); its limit for infinite rho shares a pixel among the largest fields."""
+def responsibilities(W, s, rho) -> np.ndarray:
+    """Return A^rho of ET eq. 36, (D, H). Its limit for infinite rho is equal for all largest fields of a pixel."""
     A = np.zeros(W.shape)
     active = np.flatnonzero(s)
     for d in range(len(W)):
@@ -83,7 +83,7 @@ def share(W, s, rho) -> np.ndarray:
 
 
 def in_order(old, new, weight):
-    """The nearest values, by their weights, that rise as the old ones do, (H,): largest of smallest means of ranges."""
+    """Return the nearest values in weighted least squares in the order of the old values, (H,): isotonic regression."""
     order, best = np.argsort(old), np.empty(len(old))
     m, w = new[order], weight[order]
     mean = [
@@ -96,7 +96,7 @@ def in_order(old, new, weight):
 
 
 def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, rho, points, cut, learn, mstep="clamp"):
-    """One EM iteration without noise: new W, sigma, pi, the mean evidence, and the evidence of all points."""
+    """Return new W, sigma, pi, the mean evidence and all evidences after one EM iteration without noise."""
     states = [considered(name, W, sigma, pi, y, count, gamma, singletons) for y in Y]
     found = [posterior(name, W, sigma, pi, y, s, temperature) for y, s in zip(Y, states, strict=True)]
     F = np.array([f for _, f in found])
@@ -105,9 +105,9 @@ def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, r
     triples = [(Y[n], s, q) for n in M for s, q in zip(states[n], found[n][0], strict=True)]
     new_W, new_sigma, new_pi = W, sigma, pi
     if "W" in learn and name.startswith("mca"):
-        shares = [(y, q * share(W, s, rho)) for y, s, q in triples if s.any()]
+        shares = [(y, q * responsibilities(W, s, rho)) for y, s, q in triples if s.any()]
         weight = sum(A for _, A in shares)
-        used = weight > 1e-12 * len(M)  # a pixel that no point tells of keeps its value
+        used = weight > 1e-12 * len(M)  # a pixel without weight keeps its value
         new_W = np.where(used, sum(A * y[:, None] for y, A in shares) / np.where(used, weight, 1), W)
         if temperature == 1 and not cut:
             new_W = np.array([in_order(*row) for row in zip(W, new_W, np.maximum(weight, 1e-20), strict=True)])
@@ -148,34 +148,34 @@ def iteration(name, W, sigma, pi, Y, *, count, gamma, singletons, temperature, r
 
 
 class Oracle:
-    """A model by its definition: what a state means, its joint, and the M-step over points, states and weights."""
+    """A model by its definition: values of a state, joint, and M-step over points, states and weights."""
 
-    ways = 1
-    """Atoms of a cause."""
+    variants = 1
+    """Number of atoms of a cause."""
 
     def __init__(self, H: int, **options: float) -> None:
         self.H, self.options = H, options
 
     def values(self, state: tuple[int, ...]) -> np.ndarray:
-        """s (H,), or None if two atoms are of one cause."""
+        """Return s (H,)."""
         return np.array([int(h in state) for h in range(self.H)])
 
-    def states(self, atoms: list[int], most: int) -> list[tuple[int, ...]]:
-        every = [c for g in range(most + 1) for c in combinations(atoms, g)]
+    def states(self, atoms: list[int], max_active: int) -> list[tuple[int, ...]]:
+        every = [c for g in range(max_active + 1) for c in combinations(atoms, g)]
         return [c for c in every if len({a % self.H for a in c}) == len(c)]
 
-    def considered(self, params, y, count: int, most: int, singletons: bool) -> list[tuple[int, ...]]:
-        every = list(range(self.ways * self.H))
+    def considered(self, params, y, count: int, max_active: int, singletons: bool) -> list[tuple[int, ...]]:
+        every = list(range(self.variants * self.H))
         alone = [self.log_joint(params, y, (a,)) for a in every]
         chosen = sorted(sorted(every, key=lambda a: (-alone[a], a))[:count])
-        return self.states(chosen, most) + [(a,) for a in every if singletons and a not in chosen]
+        return self.states(chosen, max_active) + [(a,) for a in every if singletons and a not in chosen]
 
     def log_prior(self, params, state) -> float:
         pi, active = np.broadcast_to(params["pi"], self.H), np.isin(np.arange(self.H), np.array(state, int) % self.H)
-        return np.log(np.where(active, pi / self.ways, 1 - pi)).sum()
+        return np.log(np.where(active, pi / self.variants, 1 - pi)).sum()
 
     def iteration(self, params, Y, *, count, gamma, singletons, temperature, points, cut):
-        """New parameters and the mean evidence."""
+        """Return the new parameters and the mean evidence."""
         states = [self.considered(params, y, count, gamma, singletons) for y in Y]
         logs = [
             np.array([self.log_joint(params, y, s) for s in some]) / temperature
@@ -229,7 +229,7 @@ class Counts(Oracle):
 
 
 class Ternary(Oracle):
-    ways = 2
+    variants = 2
 
     def values(self, state):
         return np.array([int(h in state) - int(h + self.H in state) for h in range(self.H)])

@@ -1,4 +1,4 @@
-"""The relations: each makes two cases of one that must learn the same, or returns why there are none."""
+"""The relations. Each returns two cases that must learn the same, or the reason why it does not apply."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,34 +13,34 @@ Learned = dict[str, np.ndarray]
 Change = Callable[[Case, np.random.Generator], Changed | str]
 
 UNITS = {"W": 1, "sigma": 1, "var": 2, "pi": 0, "alpha": 0}
-"""Power of the unit of the data that a parameter has."""
+"""Power of the unit of the data in the unit of each parameter."""
 OWN_UNITS: dict[str, dict[str, int]] = {
     "gsc": {"mu": 0, "psi": 0},
     "ssmca": {"W": 0, "mu": 1, "psi": 2},
     "oca": {"W": 0, "T": 1},
     "inveca": {"W": 0, "T": 1},
 }
-"""The same for models whose parameters have other units."""
+"""Powers for models whose parameters have other units."""
 NOT_ROUND: dict[str, str] = {}
-"""Models with Gaussian noise and fields of any sign that are not of the same form in rotated data, and why."""
+"""Models with Gaussian noise and fields of any sign whose form changes in rotated data, and the reason."""
 WEIGHED = {
-    "oca": "sigma follows from the evidence, of which log(sigma) is a part",
-    "ssmca": "strengths are drawn by weights of pieces, of which log(psi) is a part",
+    "oca": "sigma follows from the evidence, which contains log(sigma)",
+    "ssmca": "strengths are drawn by weights of pieces, which contain log(psi)",
 }
-"""Models of which whole weights are not all that their M-step takes of the posterior."""
+"""Models whose M-step uses more of the posterior than weights of 0 and 1, and the reason."""
 TIES = {"nmf", "mca", "mca3", "rmca"}
-"""Models in which several causes fit a point alike in the preselection, of which the first are taken."""
+"""Models with ties in the preselection. The first of the tied causes are selected."""
 GRID = 2.0**-20
-"""Distance between data that stay exact when they are moved by 2^30."""
+"""Resolution of data that stay exact after a shift by 2^30."""
 
 
 def axes_of(case: Case, name: str) -> str:
-    """A letter for each axis of a parameter."""
+    """Return a letter for each axis of a parameter."""
     return case.model.params[name].axes + "H" * (name in case.model.options.each)
 
 
 def taken(case: Case, params: Mapping[str, np.ndarray], order: Mapping[str, np.ndarray]) -> Learned:
-    """Parameters with the axes of some letters in another order."""
+    """Reorder the axes of some letters in all parameters."""
     found = dict(params)
     for name in case.model.params:
         for axis, letter in enumerate(axes_of(case, name)):
@@ -50,45 +50,45 @@ def taken(case: Case, params: Mapping[str, np.ndarray], order: Mapping[str, np.n
 
 
 def inverse(order: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The orders that take these back."""
+    """Return the inverse orders."""
     return {letter: np.argsort(one) for letter, one in order.items()}
 
 
 def with_rows(case: Case, Y: np.ndarray) -> Case:
-    """The case with other data."""
+    """Return the case with other data."""
     return replace(case, Y=np.ascontiguousarray(Y))
 
 
 def drawn(case: Case) -> bool:
-    """Whether the scheme draws."""
+    """Return whether the scheme has random draws."""
     return case.job["inference"]["scheme"] in DRAWN
 
 
 def of(case: Case, kind: type) -> bool:
-    """Whether the noise of the model is of a kind; clusters of any covariance are Gaussian."""
+    """Return whether the noise of the model is of a kind. Clusters of any covariance count as Gaussian."""
     noise = getattr(case.model, "noise", None)
     return isinstance(noise, kind) or (kind is Gauss and noise is None and "var" in case.model.params)
 
 
 def name_of(case: Case) -> str:
-    """The name of the model."""
+    """Return the name of the model."""
     return case.job["model"].get("name", "")
 
 
 def permuted_rows(case: Case, rng: np.random.Generator) -> Changed | str:
-    """Points in another order."""
+    """Permute the points."""
     if drawn(case):
         return "random numbers follow from the index of a point"
     return Changed(case, with_rows(case, case.Y[rng.permutation(len(case.Y))]))
 
 
 def permuted_dims(case: Case, rng: np.random.Generator) -> Changed:
-    """Dimensions in another order: pixels and channels where a point is an image."""
+    """Permute the dimensions; the pixels and the channels of images."""
     D, channels = case.Y.shape[1], getattr(case.model, "channels", 1)
     pixels, colours = rng.permutation(D // channels), rng.permutation(channels)
     dims = (pixels[:, None] * channels + colours).ravel()
     order = {"D": dims, "C": colours}
-    if case.model.grid:  # objects of one pixel, which stand anywhere
+    if case.model.grid:  # objects of one pixel at any place
         order["F"] = colours
     else:
         order["P"] = pixels
@@ -97,11 +97,11 @@ def permuted_dims(case: Case, rng: np.random.Generator) -> Changed:
 
 
 def permuted_causes(case: Case, rng: np.random.Generator) -> Changed | str:
-    """Causes in another order, with their start."""
+    """Permute the causes, with their initial values."""
     if drawn(case):
         return "random numbers follow from the place of a cause among the candidates"
     if case.model.latents.ordered and "propose" in case.job["inference"]:
-        return "several orders of the same causes show the same, and of states that tie the first are kept"
+        return "several orders of the same causes have the same mean, and of tied states the first are stored"
     if name_of(case) in TIES and "candidates" in case.job["inference"]:
         case = case.with_keys("inference", candidates=case.model.H)
     order = {"H": rng.permutation(case.model.H)}
@@ -110,10 +110,10 @@ def permuted_causes(case: Case, rng: np.random.Generator) -> Changed | str:
 
 
 def scaled_by(factor: float, case: Case, rng: np.random.Generator) -> Changed | str:
-    """Data in another unit, and all parameters that have it.
+    """Scale the data, and all parameters with the unit of the data.
 
-    Powers of two round nothing, and the log joints of all states move by the same number. Adding it does round, so
-    weights change in their last digits, but not where they are whole numbers: there the bits are the same.
+    Powers of two cause no rounding, and the log joints of all states change by the same constant. The addition of the
+    constant is rounded, so weights change in their last digits. Weights of 0 and 1 keep their bits.
     """
     if not of(case, Gauss):
         return "counts and binary data have no unit"
@@ -124,7 +124,7 @@ def scaled_by(factor: float, case: Case, rng: np.random.Generator) -> Changed | 
 
     def undo(found: Learned) -> Learned:
         back = scaled(found, 1 / factor)
-        if case.model.evidence:  # else it is the density of the values of the causes as well
+        if case.model.evidence:  # else it also contains the density of the values of causes
             back["free_energy"] = found["free_energy"] + case.Y.shape[1] * np.log(factor)
         return back
 
@@ -136,7 +136,7 @@ def scaled_by(factor: float, case: Case, rng: np.random.Generator) -> Changed | 
 
 
 def rotated(case: Case, rng: np.random.Generator) -> Changed | str:
-    """Data and fields turned around zero."""
+    """Rotate data and fields around zero."""
     params, name = case.model.params, name_of(case)
     if not of(case, Gauss) or params["W"].axes != "DH" or params["W"].low > -np.inf:
         return "dimensions are not of the same kind, or fields have a sign"
@@ -160,7 +160,7 @@ def rotated(case: Case, rng: np.random.Generator) -> Changed | str:
 
 
 def moved_by(distance: float, one: bool, case: Case, rng: np.random.Generator) -> Changed | str:
-    """All points moved: with the means of clusters, or by what ``data.centre`` subtracts."""
+    """Shift all points: together with the means of clusters, or with ``data.centre``."""
     if not of(case, Gauss):
         return "counts and binary data have no origin"
     D, clusters = case.Y.shape[1], "var" in case.model.params
@@ -180,24 +180,24 @@ def moved_by(distance: float, one: bool, case: Case, rng: np.random.Generator) -
 
 
 def doubled(case: Case, rng: np.random.Generator) -> Changed | str:
-    """Each point twice."""
+    """Repeat each point."""
     if drawn(case):
         return "random numbers follow from the index of a point"
     return Changed(case, with_rows(case, np.repeat(case.Y, 2, 0)))
 
 
 def other_blocks(case: Case, rng: np.random.Generator) -> Changed:
-    """Points cut into other blocks."""
+    """Change the size of the blocks."""
     return Changed(case, case.with_keys("run", block=int(rng.integers(17, 48))))
 
 
 def other_threads(case: Case, rng: np.random.Generator) -> Changed:
-    """Blocks shared by two threads: to the bit the same."""
+    """Use two threads, which must not change a bit."""
     return Changed(case, case.with_keys("run", threads=2), exact=True)
 
 
 def one_dimension(factor: float, move: float, case: Case, rng: np.random.Generator) -> Changed | str:
-    """One dimension in another unit and far from zero, where each has variances of its own."""
+    """Scale and shift one dimension of a model with variances for each dimension."""
     var = case.model.params.get("var")
     if var is None or "D" not in var.axes:
         return "the noise is shared by all dimensions: tests of precision compare with a longer arithmetic"
@@ -219,7 +219,7 @@ def one_dimension(factor: float, move: float, case: Case, rng: np.random.Generat
 
 
 def outlier_of(size: float, case: Case, rng: np.random.Generator) -> Changed | str:
-    """One more point, far from all others, which the cut leaves out of the M-step."""
+    """Add a point far from all other points, which the cut removes from the M-step."""
     if not case.model.evidence:
         return "without evidence there is no cut"
     if of(case, Binary):
@@ -231,7 +231,7 @@ def outlier_of(size: float, case: Case, rng: np.random.Generator) -> Changed | s
     after = after.with_keys("anneal", cut={"schedule": 1.0, "share": N / (N + 1)})
 
     def undo(found: Learned) -> Learned:
-        return {name: found[name] for name in case.model.params}  # the evidence is that of all points
+        return {name: found[name] for name in case.model.params}  # the evidence is the mean over all points
 
     return Changed(before, after, undo)
 

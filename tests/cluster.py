@@ -1,4 +1,4 @@
-"""A real Slurm of two emulated nodes on this machine, with all that it needs in one directory; see also box.py."""
+"""A real Slurm with two emulated nodes on this machine, with all files in one directory. See also box.py."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CryptoType=crypto/munge
-# a requeued job waits for twice this time, of which 5 is the least that Slurm takes
+# a requeued job waits for twice this time; 5 is the minimum of Slurm
 AuthInfo=cred_expire=5,socket={place}/munge.socket
 MpiDefault=pmi2
 ProctrackType=proctrack/linuxproc
@@ -46,16 +46,16 @@ SlurmdLogFile={place}/slurmd-%n.log
 NodeName=DEFAULT CPUs=16 RealMemory=8000 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-MOMENT = 30
-"""Seconds that a job has at the least until its time is over."""
+SECONDS_TO_LIMIT = 30
+"""Least number of seconds until the time limit of a job."""
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun")
-# By way of UCX MPICH tells its address in lines that may be longer than the 1024 bytes that Slurm reads at once.
+# With UCX, MPICH sends its address in lines that may exceed the 1024 bytes that Slurm reads at once.
 NETWORK = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
 PATH = os.pathsep.join([str(Path(sys.executable).parent), SEARCH])
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at."""
+    """Return free ports."""
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
         each.bind(("127.0.0.1", 0))
@@ -66,15 +66,15 @@ def free_ports(count: int) -> list[int]:
 
 
 class Cluster:
-    """A Slurm, and what users do with it.
+    """A Slurm cluster, and the commands of its users.
 
     Attributes
     ----------
-    place : directory of the daemons, on each machine
-    nodes : what Slurm has to know of each node, by its name
-    machines : those that have a munged and the directory
-    control : machine of slurmctld and of users
-    more : further lines of the configuration
+    place : directory of the daemons on each machine
+    nodes : configuration of each node, by name
+    machines : machines with a munged and the directory
+    control : machine of slurmctld and of the users
+    extra_lines : further lines of the configuration
     """
 
     def __init__(self, place: Path) -> None:
@@ -82,7 +82,7 @@ class Cluster:
         self.place, self.control, self.machines = place, "localhost", ["localhost"]
         at = "NodeHostname=localhost NodeAddr=127.0.0.1 Port="
         self.nodes = {f"n{i}": f"{at}{ports[i]}" for i in (1, 2)}
-        self.more = [f"SlurmctldPort={ports[0]}"]
+        self.extra_lines = [f"SlurmctldPort={ports[0]}"]
         unlike_ours = ("SLURM", "SBATCH", "SRUN", "OMP_NUM")
         kept = {key: value for key, value in CLEAN.items() if not key.startswith(unlike_ours)}
         self.env = {**kept, **NETWORK, "PATH": PATH, "SLURM_CONF": str(place / "slurm.conf")}
@@ -90,15 +90,15 @@ class Cluster:
         self.daemons: list[subprocess.Popen] = []
 
     def machine(self, node: str) -> str:
-        """The machine of a node."""
+        """Return the machine of a node."""
         return "localhost"
 
     def enter(self, machine: str, cwd: Path | None) -> list[str]:
-        """The beginning of a command line that runs on a machine."""
+        """Return the beginning of a command line that runs on a machine."""
         return [] if cwd is None else ["env", f"--chdir={cwd}"]
 
-    def at(self, machine: str) -> Path:
-        """The place of a machine, as this process sees it."""
+    def local_path(self, machine: str) -> Path:
+        """Return the directory of a machine as a path in this process."""
         return self.place
 
     def start(self) -> None:
@@ -111,15 +111,15 @@ class Cluster:
         self.wait(lambda: self.ask("sinfo", "-h", "-o", "%T %D", check=False) == f"idle {count}", "idle nodes", 120)
 
     def prepare(self, machine: str) -> None:
-        """Make the directory of a machine and start its munged."""
-        place, at = self.place, self.at(machine)
+        """Create the directory of a machine and start its munged."""
+        place, at = self.place, self.local_path(machine)
         at.mkdir(exist_ok=True)
         for name in ("state", *(f"spool-{node}" for node in self.nodes)):
             (at / name).mkdir(mode=0o755)
         key = at / "munge.key"
         key.write_bytes(self.key)
         key.chmod(0o400)
-        lines = [*self.more, *(f"NodeName={name} {words}" for name, words in self.nodes.items())]
+        lines = [*self.extra_lines, *(f"NodeName={name} {words}" for name, words in self.nodes.items())]
         text = CONFIGURATION.replace("PartitionName", "\n".join([*lines, "PartitionName"]))
         (at / "slurm.conf").write_text(text.format(place=place, control=self.control))
         files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
@@ -136,12 +136,12 @@ class Cluster:
         self._daemon(self.machine(node), "slurmd", "-D", "-N", node)
 
     def _daemon(self, machine: str, *command: str) -> None:
-        with (self.at(machine) / "daemons.log").open("a") as log:
+        with (self.local_path(machine) / "daemons.log").open("a") as log:
             words = [*self.enter(machine, None), *command]
             self.daemons.append(subprocess.Popen(words, env=self.env, stdout=log, stderr=log))
 
     def stop(self) -> None:
-        """End all jobs, then the daemons, the last first."""
+        """End all jobs, then the daemons in reverse order."""
         self.ask("scancel", "--me", check=False)
         try:
             self.wait(lambda: not self.ask("squeue", "-h", "-o", "%i"), "jobs that end", 120)
@@ -151,7 +151,7 @@ class Cluster:
                 daemon.wait(60)
 
     def ask(self, *command: object, cwd: Path | None = None, check: bool = True, **env: str) -> str:
-        """What one of Slurm's commands prints."""
+        """Run a command of Slurm, and return its output."""
         done = subprocess.run(
             [*self.enter(self.control, cwd), *map(str, command)],
             env={**self.env, **env},
@@ -163,11 +163,11 @@ class Cluster:
         return done.stdout.strip()
 
     def submit(self, *args: object, cwd: Path, **env: str) -> str:
-        """``sbatch args``; returns the number of the job."""
+        """Run ``sbatch args``, and return the number of the job."""
         return self.ask("sbatch", "--parsable", *args, cwd=cwd, **env)
 
     def ranks(self, job: str) -> list[int]:
-        """Process ids of the ranks of a job."""
+        """Return the process ids of the ranks of a job."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -181,7 +181,7 @@ class Cluster:
         return found
 
     def freeze(self, job: str, run: Path, ranks: int, log: Path) -> None:
-        """Wait until a job pauses after its first checkpoint; its ranks then sleep until Slurm or we wake them."""
+        """Wait until a job pauses after its first checkpoint, and stop its ranks. ``thaw`` or Slurm continues them."""
         self.wait((log.parent / "here").exists, f"a checkpoint in {run}", 240, log, 0.02)
         pids = self.ranks(job)
         for pid in pids:
@@ -191,16 +191,16 @@ class Cluster:
         (log.parent / "go").touch()
 
     def thaw(self, job: str, log: Path | None = None) -> None:
-        """Wake the ranks of a job, if its log is given once it has had the notice of its time limit."""
+        """Continue the ranks of a job. With a log, first wait for the notice of the time limit in the log."""
         if log is not None:
             self.wait(lambda: "time is nearly over" in log.read_text(), "the notice", 60, log)
         for pid in self.ranks(job):
             os.kill(pid, signal.SIGCONT)
 
     def limit(self, job: str, log: Path) -> None:
-        """Bring the time limit of a job near, however long its start took; queued again it has time enough."""
+        """Set the time limit of a running job to the near future, and extend the limit after the job is requeued."""
         hours, minutes, seconds = map(int, self.field(job, "RunTime").split(":"))
-        whole = 1 + (3600 * hours + 60 * minutes + seconds + MOMENT) // 60
+        whole = 1 + (3600 * hours + 60 * minutes + seconds + SECONDS_TO_LIMIT) // 60
         restarts = self.field(job, "Restarts")
         self.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={whole}")
 
@@ -211,12 +211,12 @@ class Cluster:
         threading.Thread(target=give_time, daemon=True).start()
 
     def field(self, job: str, name: str) -> str:
-        """A field of ``scontrol show job``."""
+        """Return a field of ``scontrol show job``."""
         shown = self.ask("scontrol", "show", "job", "-o", job)
         return next(word.partition("=")[2] for word in shown.split() if word.startswith(f"{name}="))
 
     def end(self, job: str, seconds: float, log: Path) -> tuple[str, int, str]:
-        """Wait for a job's end; returns its state, its exit code and what it said."""
+        """Wait for the end of a job. Return its state, its exit code and its output."""
         over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE")
         self.wait(lambda: self.field(job, "JobState") in over, f"end of job {job}", seconds, log)
         code = int(self.field(job, "ExitCode").partition(":")[0])
@@ -234,5 +234,5 @@ class Cluster:
             time.sleep(pause)
 
     def _logs(self) -> str:
-        logs = [self.at(self.control) / name for name in ("daemons.log", "slurmctld.log")]
+        logs = [self.local_path(self.control) / name for name in ("daemons.log", "slurmctld.log")]
         return "\n".join(f"{log.name}:\n{log.read_text()[-2000:]}" for log in logs if log.exists())

@@ -1,4 +1,4 @@
-"""Makes faults on clusters in a box, and compares the ends of the runs with one that nothing disturbed.
+"""Cause faults on clusters in a box, and compare the results with that of an undisturbed run.
 
 python tests/cluster_soak.py [--faults 100] [--boxes 4] [--seed N]    prints a table of the outcomes
 python tests/cluster_soak.py --shell [--slurm]                        opens a shell on the head of a box
@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 
 from box import HEAD, SHARED, Box, BoxCluster, until
 from cluster import PATH
-from launch import PATIENCE, learned
+from launch import TIMEOUT_SECONDS, learned
 
 SCRIPTS = Path(__file__).parent.parent / "slurm"
 JOB = """
@@ -48,12 +48,12 @@ if [[ $(hostname) == "$LATE_NODE" ]]; then
 fi
 exec {python} "$@"
 """
-"""Interpreter whose clock is wrong on one node."""
-LONGEST_WAIT = 60.0
-"""Seconds within which a job must have ended, or be queued again, once a fault is final."""
-SHORT, LONG = 5.0, 60.0
+"""Python interpreter with a wrong clock on one node."""
+LONGEST_WAIT_SECONDS = 60.0
+"""Seconds after a fatal fault within which a job must end or be requeued."""
+SHORT_CUT_SECONDS, LONG_CUT_SECONDS = 5.0, 60.0
 """Seconds for which a link is cut."""
-SURVIVES = {
+SURVIVED_FAULTS = {
     "cut for 5 s",
     "stopped",
     "slow",
@@ -62,9 +62,9 @@ SURVIVES = {
     "slurmctld killed",
     "slurmd killed",
 }
-"""Faults through which a run just goes on."""
-ENDS = {"node vanishes", "first node vanishes", "node crashes", "cut for 60 s"}
-NO_ROOM = "expected room to write the result, found No space left on device; the same command goes on"
+"""Faults during which a run continues."""
+FATAL_FAULTS = {"node vanishes", "first node vanishes", "node crashes", "cut for 60 s"}
+DISK_FULL = "expected space to write the result, found No space left on device; the same command resumes"
 FAULTS = {
     "mpirun": ["node vanishes", "first node vanishes", "node crashes", "cut for 5 s", "cut for 60 s", "stopped", "slow",
                "local disk full", "shared disk full", "clocks differ"],
@@ -74,7 +74,7 @@ FAULTS = {
 
 
 class Table:
-    """Outcomes of faults by their kinds, from several threads."""
+    """Numbers of faults and failures by the kind of fault. It is shared by threads."""
 
     def __init__(self) -> None:
         self.made, self.lost, self.wrong, self.bad = Counter(), Counter(), Counter(), Counter()
@@ -114,12 +114,7 @@ class Table:
 
 
 class Soak:
-    """One box, in which faults are made one after the other.
-
-    Parameters
-    ----------
-    whole : what an undisturbed run has learned; none if the box is to find out by a run on one node
-    """
+    """One box in which faults are caused one after the other."""
 
     def __init__(self, box: Box, table: Table, seed: object, iterations: int) -> None:
         self.box, self.table, self.rng, self.count = box, table, random.Random(seed), 0
@@ -136,18 +131,19 @@ class Soak:
         self.slurm.start()
 
     def newest(self) -> int:
-        """Iterations that the newest checkpoint of the present run has."""
+        """Return the iteration of the newest checkpoint of the present run."""
         return max((int(path.stem) for path in self.run.glob("checkpoints/*.h5")), default=0)
 
     def fault(self, mode: str, fault: str) -> None:
-        """Begin a run, make a fault in its midst, and bring the run to its end."""
+        """Start a run, cause a fault, and complete the run."""
         self.count += 1
         self.kind, self.name = f"{mode}: {fault}", f"runs/{self.count}"
         self.run = self.box.shared / self.name
         wait, words = (self.with_mpirun if mode == "mpirun" else self.with_srun)(fault)
         self.compare()
-        if fault in ENDS and wait > LONGEST_WAIT:
-            self.complain(self.table.bad, f"expected an end within {LONGEST_WAIT:.0f} s, found {wait:.0f} s\n{words}")
+        if fault in FATAL_FAULTS and wait > LONGEST_WAIT_SECONDS:
+            expected = f"expected an end within {LONGEST_WAIT_SECONDS:.0f} s"
+            self.complain(self.table.bad, f"{expected}, found {wait:.0f} s\n{words}")
         self.table.done(self.kind, wait, words)
         self.repair()
 
@@ -155,7 +151,7 @@ class Soak:
         self.table.complain(counter, self.kind, words)
 
     def compare(self) -> None:
-        """Whether the end of the run has the bits of an undisturbed one."""
+        """Compare the bits of the result with those of an undisturbed run."""
         path = self.run / "result.h5"
         if not path.exists():
             return self.complain(self.table.lost, "expected a result, found none")
@@ -164,9 +160,9 @@ class Soak:
             self.complain(self.table.wrong, f"expected the same bits, found others in {', '.join(different)}")
 
     def make(self, fault: str, nodes: list[str], first: str) -> float:
-        """Make a fault on one of the nodes of a run whose root is on the first; returns when it became final."""
+        """Cause a fault on a node of a run whose root is on node ``first``. Return the time of the fault."""
         if (self.run / "result.h5").exists():
-            self.complain(self.table.bad, "expected a run that is at work, found it finished before the fault")
+            self.complain(self.table.bad, "expected a running run, found it finished before the fault")
         box, later = self.box, [node for node in nodes if node != first]
         node = self.rng.choice(later if fault != "cut for 60 s" else nodes)
         match fault:
@@ -179,10 +175,10 @@ class Soak:
             case "cut for 5 s" | "cut for 60 s":
                 begun = time.monotonic()
                 box.cut(node)
-                seconds = SHORT if "5 s" in fault else LONG
+                seconds = SHORT_CUT_SECONDS if "5 s" in fault else LONG_CUT_SECONDS
                 self.joins = threading.Timer(seconds, box.join, [node])
                 self.joins.start()
-                if seconds == LONG:
+                if seconds == LONG_CUT_SECONDS:
                     return begun
                 self.joins.join()
             case "stopped":
@@ -212,20 +208,20 @@ class Soak:
         return time.monotonic()
 
     def until_checkpoint(self, over: Callable[[], object]) -> int:
-        """Wait until a run has reached some checkpoint; returns the newest one."""
+        """Wait until a run has reached a random checkpoint, and return the newest iteration."""
         target = self.rng.randrange(5, self.iterations // 2)
-        until(lambda: self.newest() >= target or over(), PATIENCE, 0.05)
+        until(lambda: self.newest() >= target or over(), TIMEOUT_SECONDS, 0.05)
         return self.newest()
 
     def with_mpirun(self, fault: str) -> tuple[float, str]:
-        """Disturb a run under mpirun and resume it on the nodes that are left; returns the wait and the outcome."""
+        """Cause a fault in a run under mpirun, and resume the run. Return the seconds to its end, and the outcome."""
         box, args, late = self.box, ("job.toml", "--output", self.name), {}
         if fault == "clocks differ":
             late = {"LATE_NODE": self.rng.choice([*box.nodes]), "LATE_BY": self.rng.choice(["3600", "-3600"])}
         python = str(SHARED / "late") if late else ""
         process = box.start(self.rng.randint(4, 5), *args, python=python, **late)
         kept = self.until_checkpoint(process.poll)
-        if late:  # all ranks die, and the clock of another node is wrong when the run goes on
+        if late:  # all ranks are killed, and another node has a wrong clock after the resumption
             for pid in box.ranks().values():
                 with suppress(ProcessLookupError):
                     os.kill(pid, 9)
@@ -233,7 +229,7 @@ class Soak:
         else:
             final = self.make(fault, [*box.nodes], "n1")
         try:
-            said, _ = process.communicate(timeout=LONGEST_WAIT if fault in ENDS else PATIENCE)
+            said, _ = process.communicate(timeout=LONGEST_WAIT_SECONDS if fault in FATAL_FAULTS else TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             self.complain(self.table.bad, f"expected an end, found none after {time.monotonic() - final:.0f} s")
@@ -241,10 +237,10 @@ class Soak:
             for pid in box.ranks().values():
                 os.kill(pid, 9)
         wait, code = time.monotonic() - final, process.returncode
-        no_room = code == 2 and fault == "shared disk full" and NO_ROOM in said  # it was full at the end of the run
-        if fault in SURVIVES and code and not no_room:
+        disk_full = code == 2 and fault == "shared disk full" and DISK_FULL in said  # at the end of the run
+        if fault in SURVIVED_FAULTS and code and not disk_full:
             self.complain(self.table.bad, f"expected that the run goes on, found exit code {code}\n{said}")
-        if fault in ENDS:
+        if fault in FATAL_FAULTS:
             silent = fault != "node crashes"
             if code == 0 or (silent and said.count("expected signs of life") != 1):
                 self.complain(self.table.bad, f"expected one message and a bad exit code, found {code}\n{said}")
@@ -256,11 +252,11 @@ class Soak:
         return wait, f"ended and resumed on {len(box.alive)} nodes"
 
     def resumed(self, said: str) -> int:
-        """Iteration from which a run was last resumed."""
-        return int(said.rpartition(": goes on from ")[2].partition(".h5")[0] or 0) if "goes on from" in said else 0
+        """Return the iteration from which a run was last resumed."""
+        return int(said.rpartition(": resumes from ")[2].partition(".h5")[0] or 0) if "resumes from" in said else 0
 
     def with_srun(self, fault: str) -> tuple[float, str]:
-        """Disturb a batch job and let Slurm bring it to its end; returns the wait and the outcome."""
+        """Cause a fault in a batch job, and let Slurm complete it. Return the seconds to its end, and the outcome."""
         slurm, log, late = self.slurm, self.run.with_suffix(".log"), {}
         if fault == "clocks differ":
             late = {"LATE_BY": self.rng.choice(["3600", "-3600"]), "PYTHON": str(SHARED / "late")}
@@ -271,7 +267,7 @@ class Soak:
         ended = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}
 
         def field(name: str) -> str:
-            with suppress(AssertionError):  # the controller is away
+            with suppress(AssertionError):  # the controller is down
                 return slurm.field(job, name)
             return ""
 
@@ -291,15 +287,15 @@ class Soak:
             return over() or field("Restarts") not in ("", "0")
 
         wait = 0.0
-        if fault in ENDS:
-            until(final_or_queued, 2 * LONGEST_WAIT, 0.5)
+        if fault in FATAL_FAULTS:
+            until(final_or_queued, 2 * LONGEST_WAIT_SECONDS, 0.5)
             wait = time.monotonic() - final
-        if not until(over, PATIENCE, 0.5):
+        if not until(over, TIMEOUT_SECONDS, 0.5):
             self.complain(self.table.bad, "expected an end of the job, found none")
         wait = wait or time.monotonic() - final
-        if slurm.field(job, "JobState") == "FAILED" and fault == "shared disk full" and NO_ROOM in log.read_text():
+        if slurm.field(job, "JobState") == "FAILED" and fault == "shared disk full" and DISK_FULL in log.read_text():
             job = slurm.submit(*words, cwd=SHARED)
-            until(over, PATIENCE, 0.5)
+            until(over, TIMEOUT_SECONDS, 0.5)
         state, restarts = slurm.field(job, "JobState"), slurm.field(job, "Restarts")
         said = log.read_text(errors="replace")
         if state != "COMPLETED":
@@ -311,7 +307,7 @@ class Soak:
         return wait, "went on" if restarts == "0" else f"queued again, {restarts} restarts"
 
     def repair(self) -> None:
-        """Switch nodes on again that vanished, and wait until all are well."""
+        """Switch on all dead nodes, and wait until all nodes are idle."""
         if self.joins is not None:
             self.joins.join()
         for name, node in self.box.nodes.items():
@@ -328,13 +324,13 @@ class Soak:
 
 
 def soak(faults: list[tuple[str, str]], boxes: int, seed: int, iterations: int = 100, minutes: float = 60) -> Table:
-    """Make the faults in some boxes at the same time; none begins after so many minutes."""
+    """Cause the faults in several boxes at the same time. No fault begins after ``minutes``."""
     table, left, failed = Table(), SimpleQueue(), []
     for each in faults:
         left.put(each)
 
     def work(number: int) -> None:
-        with Box() as box:  # nodes end with the thread that has switched them on
+        with Box() as box:  # nodes end with the thread that started them
             here = Soak(box, table, f"{seed} {number}", iterations)
             with suppress(Empty):
                 while time.monotonic() < table.begun + 60 * minutes:
@@ -351,7 +347,7 @@ def soak(faults: list[tuple[str, str]], boxes: int, seed: int, iterations: int =
     for thread in threads:
         thread.start()
     for thread in threads:
-        while thread.is_alive():  # Ctrl-C is heard
+        while thread.is_alive():  # so that Ctrl-C is handled
             thread.join(1)
     if failed:
         raise failed[0]
@@ -359,7 +355,7 @@ def soak(faults: list[tuple[str, str]], boxes: int, seed: int, iterations: int =
 
 
 def choose(count: int, seed: int) -> list[tuple[str, str]]:
-    """Faults of all kinds in a random order."""
+    """Choose faults of all kinds in a random order."""
     kinds = [(mode, fault) for mode, faults in FAULTS.items() for fault in faults]
     chosen = [kinds[i % len(kinds)] for i in range(count)]
     random.Random(seed).shuffle(chosen)
@@ -367,7 +363,7 @@ def choose(count: int, seed: int) -> list[tuple[str, str]]:
 
 
 def shell(with_slurm: bool) -> None:
-    """A shell on the head of a box, for people."""
+    """Open a shell on the head of a box."""
     with Box() as box:
         env = {**box.env, "PATH": PATH}
         if with_slurm:
@@ -386,7 +382,7 @@ def shell(with_slurm: bool) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--only", default="", help="faults whose name has this in it")

@@ -1,4 +1,4 @@
-"""Shared by all tests: one BLAS thread, quiet ranks, and a failure on one rank that ends all."""
+"""Settings of all tests: one BLAS thread, output of the root only, and an abort of all ranks after a failure."""
 
 import signal
 import sys
@@ -28,7 +28,7 @@ LONG = (
     "test_memory",
     "test_estimator",
 )
-"""Files that take long begin first, so that all workers end at about the same time."""
+"""Slow test files. They run first, so that all workers end at about the same time."""
 
 
 def pytest_collection_modifyitems(items):
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    if MPI.COMM_WORLD.rank > 0:  # the root speaks for all
+    if MPI.COMM_WORLD.rank > 0:  # only the root prints
         config.pluginmanager.unregister(config.pluginmanager.get_plugin("terminalreporter"))
 
 
@@ -52,15 +52,15 @@ def pytest_runtest_makereport(item, call):
 
 @pytest.fixture(autouse=True)
 def own_signals():
-    """What commands in this process hear is forgotten before and after each test, also if a fixture has run them."""
-    forget()
+    """Reset signal handlers before and after each test, because commands in this process change them."""
+    reset_signals()
     yield
-    forget()
+    reset_signals()
 
 
-def forget():
+def reset_signals():
     if signals._listener is not None:
-        signals._listener.end()
+        signals._listener.stop()
         signals._listener = None
         for number in signals.SIGNALS:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

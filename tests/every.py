@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
-from parallel_et.core.options import start_of
+from parallel_et.core.options import initial_value_of
 from parallel_et.core.registry import read_source
 from parallel_et.core.types import Summary
 from parallel_et.errors import UserError
@@ -57,7 +57,9 @@ def models() -> Iterator[dict[str, Any]]:
 
 def class_of(model: dict[str, Any]) -> Any:
     """Return the class of a model."""
-    return MODELS.find(model["name"]) if "name" in model else MODELS.of_text(read_source(model["file"]), model["file"])
+    return (
+        MODELS.find(model["name"]) if "name" in model else MODELS.load_text(read_source(model["file"]), model["file"])
+    )
 
 
 def label(model: dict[str, Any]) -> str:
@@ -98,13 +100,15 @@ def build(model: dict[str, Any]) -> Any:
 
 def begin(model: Any, points: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Return parameters as a model draws them for data of the size 6, with a spread of 1."""
-    heights, spreads = np.full(model.D, 12.0), np.ones(model.D)
-    summary = Summary(points, model.D, 12.0, 4.0, 6.0, 0.0, spread=1.0, heights=heights, spreads=spreads)
-    return model.constrain({key: start_of(model, key, summary, rng) for key in model.params})
+    largest_by_dim, std_by_dim = np.full(model.D, 12.0), np.ones(model.D)
+    summary = Summary(
+        points, model.D, 12.0, 4.0, 6.0, 0.0, spread=1.0, largest_by_dim=largest_by_dim, std_by_dim=std_by_dim
+    )
+    return model.constrain({key: initial_value_of(model, key, summary, rng) for key in model.params})
 
 
 @cache
 def data(keys: tuple[tuple[str, Any], ...], points: int) -> np.ndarray:
-    """Draw points (points, D) from a model, with parameters like those that it would begin with."""
+    """Draw points (points, D) from a model, with random parameters similar to its initial values."""
     model, rng = build(dict(keys)), np.random.default_rng(7)
     return model.draw(begin(model, points, rng), rng, points)[0]

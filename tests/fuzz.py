@@ -1,11 +1,15 @@
-"""Feeds damaged and hostile things to the gates of the package: each must be refused in one line, or be sound.
+"""Feeds damaged and hostile input to the package, which must refuse it in one line, or accept correct data only.
 
 python tests/fuzz.py [KIND ...] [--cases 10000] [--seconds S] [--seed N] [--case K]
 
-A kind is a module of tests/fuzzers with two functions, and ``SEVERAL = True`` if a refusal may have a line a mistake:
-``prepare(folder)`` makes sound things; ``case(rng, folder)`` spoils one and gives it to the code that has to judge it.
-It raises UserError if that was refused and returns if it was accepted, having checked what was accepted. All else is
-wrong: another exception, the end of the process, more than 10 s of work, more than 2 GB of memory.
+A kind is a module of tests/fuzzers with two functions:
+
+* ``prepare(folder)`` writes valid input
+* ``case(rng, folder)`` damages input and gives it to the package
+
+``case`` raises a UserError if the input was refused. It returns if the input was accepted and passed all checks.
+Any other outcome is wrong: another exception, a crash, more than 10 s of work, or more than 2 GB of memory.
+A module sets ``SEVERAL_LINES = True`` if a refusal may have one line a mistake.
 """
 
 import argparse
@@ -27,134 +31,141 @@ from pathlib import Path
 
 import numpy as np
 
-MOST_WORK, MOST_TIME = 10.0, 60.0
-"""Seconds of a case: on the processor, and by the clock, which runs on while other things have the processor."""
-MOST_MEMORY = 2_000_000_000
-LONGEST = 500
-"""Characters of a refusal's line."""
-WORDS = {signal.SIGPROF: f"more than {MOST_WORK:g} s of work", signal.SIGALRM: f"more than {MOST_TIME:g} s"}
+MAX_WORK_SECONDS = 10.0
+"""Processor time of a case."""
+MAX_CLOCK_SECONDS = 60.0
+"""Wall-clock time of a case."""
+MAX_MEMORY_BYTES = 2_000_000_000
+MAX_LINE_CHARACTERS = 500
+"""Length of a line of a refusal."""
+SIGNAL_MEANINGS = {
+    signal.SIGPROF: f"more than {MAX_WORK_SECONDS:g} s of work",
+    signal.SIGALRM: f"more than {MAX_CLOCK_SECONDS:g} s",
+}
 READY, FULL, ENDED = "ready", "full", "ended"
-"""States of a worker: it begins; it must be started anew, for its memory; nothing is left to do."""
-SHOWN = 50
-ALONE = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYD", "SLURM"))}
+"""States of a worker: prepared; to be restarted because of its memory; done with all cases."""
+MAX_REPORTED_CASES = 50
+SERIAL_ENVIRONMENT = {
+    key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYD", "SLURM"))
+}
 
 
 @dataclass
 class Outcome:
-    """What became of the cases of a kind, and the seconds of the longest; ``wrong`` are cases and what happened."""
+    """Counts of verdicts of a kind, the seconds of the longest case, and the ``wrong`` cases with descriptions."""
 
     kind: str
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[tuple[int, str]] = field(default_factory=list)
     longest: float = 0.0
 
-    def add(self, case: int, verdict: str, words: str = "", seconds: float = 0.0) -> None:
-        """One more case."""
+    def add(self, case: int, verdict: str, text: str = "", seconds: float = 0.0) -> None:
+        """Count a case."""
         self.counts[verdict] += 1
         self.longest = max(self.longest, seconds)
         if verdict == "wrong":
-            self.wrong.append((case, words))
+            self.wrong.append((case, text))
 
     def row(self) -> str:
-        """Its line of the table."""
+        """Return the line of the table."""
         numbers = self.counts.total(), *(self.counts[verdict] for verdict in ("refused", "accepted", "wrong"))
         return f"{self.kind:16}" + "".join(f"{number:10d}" for number in numbers) + f"{self.longest:10.1f}"
 
 
 def kinds() -> list[str]:
-    """All that there are."""
+    """Return the names of all fuzzers."""
     return sorted(path.stem for path in (Path(__file__).parent / "fuzzers").glob("*.py"))
 
 
 def today() -> int:
-    """A seed that is the same all day."""
+    """Return the seed of the day."""
     return int(f"{date.today():%Y%m%d}")
 
 
 def fuzz(kind: str, seed: int, cases: int = 10_000, seconds: float = 1e9, first: int = 0) -> Outcome:
-    """Try ``cases`` cases from ``first`` on, for so many seconds at most; a process that ends is started anew.
+    """Try ``cases`` cases from ``first`` on in a worker process, which is restarted if it ends.
 
-    The time counts from when all is prepared, and one case is tried at least.
+    At least one case is tried. ``seconds`` limits the time after the preparation.
     """
     outcome, case, deadline = Outcome(kind), first, float("inf")
     with tempfile.TemporaryDirectory(prefix=f"fuzz-{kind}-") as folder:
         prepared = False
         while case < first + cases and time.monotonic() < deadline:
             left = str(min(seconds, deadline - time.monotonic()))
-            words = [kind, folder, str(seed), str(case), str(first + cases), left, str(int(prepared))]
-            with tempfile.TemporaryFile("w+") as said:
+            arguments = [kind, folder, str(seed), str(case), str(first + cases), left, str(int(prepared))]
+            with tempfile.TemporaryFile("w+") as errors:
                 with subprocess.Popen(
-                    [sys.executable, __file__, "--worker", *words],
-                    env=ALONE,
+                    [sys.executable, __file__, "--worker", *arguments],
+                    env=SERIAL_ENVIRONMENT,
                     stdout=subprocess.PIPE,
-                    stderr=said,
+                    stderr=errors,
                     text=True,
                     start_new_session=True,
                 ) as worker:
                     state = ""
                     for line in worker.stdout:
-                        if isinstance(news := json.loads(line), str):
+                        if isinstance(message := json.loads(line), str):
                             deadline = deadline if prepared else time.monotonic() + seconds
-                            state, prepared = news, True
+                            state, prepared = message, True
                         else:
-                            outcome.add(case, *news)
+                            outcome.add(case, *message)
                             case += 1
-                said.seek(0)
-                last = said.read().strip().rpartition("\n")[2]
+                errors.seek(0)
+                last = errors.read().strip().rpartition("\n")[2]
             assert prepared, f"{kind}: nothing could be prepared: {last}"
             if state == ENDED:
                 break
             if state == FULL:
                 continue
-            how = WORDS.get(-worker.returncode, f"the process ended with {worker.returncode}: {last}")
-            outcome.add(case, "wrong", how)
+            reason = SIGNAL_MEANINGS.get(-worker.returncode, f"the process ended with {worker.returncode}: {last}")
+            outcome.add(case, "wrong", reason)
             case += 1
     return outcome
 
 
 def work(kind: str, folder: str, seed: str, first: str, last: str, seconds: str, prepared: str) -> None:
-    """Cases of a kind in this process; a line for each, and one for each change of state."""
-    report = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a gate prints is no verdict
+    """Run cases of a kind in this process; print a line for each case and for each change of state."""
+    verdicts = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # prints of the package are not verdicts
     module = import_module(f"fuzzers.{kind}")
     if not int(prepared):
         module.prepare(Path(folder))
-    resource.setrlimit(resource.RLIMIT_DATA, (memory("VmData") + MOST_MEMORY,) * 2)
+    resource.setrlimit(resource.RLIMIT_DATA, (memory("VmData") + MAX_MEMORY_BYTES,) * 2)
 
-    def tell(news: object) -> None:
-        print(json.dumps(news), file=report, flush=True)
+    def report(message: object) -> None:
+        print(json.dumps(message), file=verdicts, flush=True)
 
-    tell(READY)
+    report(READY)
     deadline = time.monotonic() + float(seconds)
     for case in range(int(first), int(last)):
         if case > int(first) and time.monotonic() > deadline:
             break
         began = time.monotonic()
-        verdict = judged(module, int(seed), case, Path(folder))
-        if memory("VmHWM") > MOST_MEMORY:
-            tell(("wrong", f"more than {MOST_MEMORY / 1e9:g} GB of memory"))
-            return tell(FULL)
-        tell((*verdict, time.monotonic() - began))
-    return tell(ENDED)
+        verdict = judge(module, int(seed), case, Path(folder))
+        if memory("VmHWM") > MAX_MEMORY_BYTES:
+            report(("wrong", f"more than {MAX_MEMORY_BYTES / 1e9:g} GB of memory"))
+            return report(FULL)
+        report((*verdict, time.monotonic() - began))
+    return report(ENDED)
 
 
 def memory(name: str) -> int:
-    """Bytes of this process, by the system's name for them."""
+    """Return an entry of /proc/self/status in bytes, such as VmHWM."""
     text = Path("/proc/self/status").read_text()
     return int(text.split(f"{name}:")[1].split()[0]) << 10
 
 
-def judged(module, seed: int, case: int, folder: Path, loud: bool = False) -> tuple[str, str]:
-    """One case: the verdict, and what happened."""
+def judge(module, seed: int, case: int, folder: Path, loud: bool = False) -> tuple[str, str]:
+    """Run a case and return its verdict and a description."""
     from parallel_et.errors import UserError
 
-    signal.setitimer(signal.ITIMER_PROF, MOST_WORK)
-    signal.setitimer(signal.ITIMER_REAL, MOST_TIME)
+    signal.setitimer(signal.ITIMER_PROF, MAX_WORK_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, MAX_CLOCK_SECONDS)
     try:
         module.case(np.random.default_rng([seed, case]), folder)
     except UserError as refusal:
-        lines = str(refusal).split("\n") if getattr(module, "SEVERAL", False) else [str(refusal)]
-        bad = [line for line in lines if not (line and len(line) <= LONGEST and line.isprintable())]
+        lines = str(refusal).split("\n") if getattr(module, "SEVERAL_LINES", False) else [str(refusal)]
+        bad = [line for line in lines if not (line and len(line) <= MAX_LINE_CHARACTERS and line.isprintable())]
         return ("wrong", f"refused with {bad[0]!a:.600}") if bad else ("refused", str(refusal))
     except BaseException as error:
         if loud:
@@ -169,23 +180,23 @@ def judged(module, seed: int, case: int, folder: Path, loud: bool = False) -> tu
 
 
 def show(kind: str, seed: int, case: int) -> bool:
-    """One case in this process, with all that it says; returns whether it is sound."""
+    """Run a case in this process, print its verdict, and return whether the verdict is not wrong."""
     module = import_module(f"fuzzers.{kind}")
     with tempfile.TemporaryDirectory(prefix=f"fuzz-{kind}-") as folder:
         module.prepare(Path(folder))
-        verdict, words = judged(module, seed, case, Path(folder), loud=True)
-    print(f"{kind} --seed {seed} --case {case}: {verdict}\n{words}".rstrip())
+        verdict, text = judge(module, seed, case, Path(folder), loud=True)
+    print(f"{kind} --seed {seed} --case {case}: {verdict}\n{text}".rstrip())
     return verdict != "wrong"
 
 
 def main() -> int:
-    """The command."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", metavar="KIND", nargs="*", help=f"by default all: {', '.join(kinds())}")
-    parser.add_argument("--cases", type=int, default=10_000, help="of each kind")
-    parser.add_argument("--seconds", type=float, default=1e9, help="the most that a kind may take")
-    parser.add_argument("--seed", type=int, default=today(), help="by default the date")
-    parser.add_argument("--case", type=int, help="only this one, in this process")
+    parser.add_argument("kinds", metavar="KIND", nargs="*", help=f"default: all of {', '.join(kinds())}")
+    parser.add_argument("--cases", type=int, default=10_000, help="number of cases of each kind")
+    parser.add_argument("--seconds", type=float, default=1e9, help="time limit for each kind")
+    parser.add_argument("--seed", type=int, default=today(), help="default: the date")
+    parser.add_argument("--case", type=int, help="run only this case, in this process")
     args = parser.parse_args()
     chosen = args.kinds or kinds()
     if args.case is not None:
@@ -196,8 +207,8 @@ def main() -> int:
     with ThreadPoolExecutor(2) as pool:
         for outcome in pool.map(lambda kind: fuzz(kind, args.seed, args.cases, args.seconds), chosen):
             print(outcome.row(), flush=True)
-            for case, words in outcome.wrong[:SHOWN]:
-                print(f"  python tests/fuzz.py {outcome.kind} --seed {args.seed} --case {case}: {words}", flush=True)
+            for case, text in outcome.wrong[:MAX_REPORTED_CASES]:
+                print(f"  python tests/fuzz.py {outcome.kind} --seed {args.seed} --case {case}: {text}", flush=True)
             wrong += outcome.counts["wrong"]
     return 1 if wrong else 0
 

@@ -1,7 +1,7 @@
-"""The judge of precision: evidence, posterior and M-step by explicit residuals in numbers of 64 bits of mantissa.
+"""The judge of precision: evidence, posterior and M-step by explicit residuals, in numbers with a mantissa of 64 bits.
 
-Nothing is shared with the package: of a model only its parameters and the options of its job come in. All states are
-listed, no Gram form and no sums of squares are used, so nothing cancels.
+The judge shares no code with the package, only the parameters of a model and the options of its job. All states are
+listed, and no Gram matrix or sum of squares is used, so there is no cancellation.
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ Params = dict[str, np.ndarray]
 
 
 def logsumexp(logs: np.ndarray) -> np.ndarray:
-    """Along the last axis."""
+    """Return log sum exp along the last axis."""
     top = logs.max(-1, keepdims=True)
     return (top + np.log(np.exp(logs - top).sum(-1, keepdims=True)))[..., 0]
 
 
 def cholesky(A: np.ndarray) -> np.ndarray:
-    """The lower triangle L with L L^T = A."""
+    """Return the lower triangle L with L L^T = A."""
     L = np.zeros_like(A)
     for i in range(len(A)):
         for j in range(i + 1):
@@ -34,7 +34,7 @@ def cholesky(A: np.ndarray) -> np.ndarray:
 
 
 def forward(L: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """The X with L X = B, (n, m)."""
+    """Return X with L X = B, (n, m)."""
     X = np.zeros(B.shape, LONG)
     for i in range(len(L)):
         X[i] = (B[i] - (L[i, :i, None] * X[:i]).sum(0)) / L[i, i]
@@ -42,7 +42,7 @@ def forward(L: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def solve(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """The X with A X = B for a positive definite A, (n, m), by Cholesky of the A whose diagonal is brought to 1."""
+    """Return X with A X = B for a positive definite A, (n, m), by Cholesky after scaling of the diagonal to 1."""
     unit = 1 / np.sqrt(np.diag(A))
     L = cholesky(A * unit[:, None] * unit)
     Z = forward(L, B * unit[:, None])
@@ -50,7 +50,7 @@ def solve(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def triangular(S: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Q and R with S = Q R, by the Gram-Schmidt process, done twice so that Q stays orthogonal."""
+    """Factor S = Q R by the Gram-Schmidt process, done twice so that Q stays orthogonal."""
     Q, R = np.array(S), np.eye(S.shape[1], dtype=LONG)
     for _ in range(2):
         step = np.zeros_like(R)
@@ -69,23 +69,23 @@ class Judge:
 
     Parameters
     ----------
-    model : a model of the package, of which only sizes and options are taken
+    model : a model of the package; only its sizes and options are used
     """
 
     learned: tuple[str, ...] | None = None
-    """The parameters whose M-step is known here; None for all."""
+    """Parameters with an M-step in the judge; None for all."""
 
     def __init__(self, model: Any) -> None:
         self.H, self.D, self.options = model.H, model.D, model.options
         self.states = list(self.every())
 
     def every(self) -> Iterator[State]:
-        """All states: the active causes."""
+        """Yield all states, as tuples of active causes."""
         for size in range(self.H + 1):
             yield from combinations(range(self.H), size)
 
     def values(self) -> np.ndarray:
-        """What each state makes of each cause, (K, H)."""
+        """Return the value of each cause in each state, (K, H)."""
         return np.array([[LONG(h in state) for h in range(self.H)] for state in self.states])
 
     def log_prior(self, params: Params) -> np.ndarray:
@@ -94,11 +94,11 @@ class Judge:
         return (on * np.log(pi) + (1 - on) * np.log1p(-pi)).sum(1)
 
     def means(self, params: Params) -> np.ndarray:
-        """Mean of a point of each state, (K, D)."""
+        """Return the mean of a point for each state, (K, D)."""
         raise NotImplementedError
 
     def errors(self, params: Params, Y: np.ndarray) -> np.ndarray:
-        """|y - mean|^2 of all points and states, (N, K)."""
+        """Return |y - mean|^2 of all points and states, (N, K)."""
         return ((Y[:, None] - self.means(params)) ** 2).sum(-1)
 
     def log_joint(self, params: Params, Y: np.ndarray) -> np.ndarray:
@@ -107,21 +107,21 @@ class Judge:
         return noise + self.log_prior(params)
 
     def infer(self, params: Params, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Evidence (N,) and weights of the states (N, K)."""
+        """Return the evidence (N,) and the weights of the states (N, K)."""
         logs = self.log_joint(params, Y)
         F = logsumexp(logs)
         return F, np.exp(logs - F[:, None])
 
     def marginals(self, params: Params, Y: np.ndarray, q: np.ndarray) -> np.ndarray:
-        """Posterior means of the causes, (N, atoms)."""
+        """Return the posterior means of the causes, (N, atoms)."""
         return q @ self.values()
 
     def fields(self, params: Params, Y: np.ndarray, q: np.ndarray) -> Params:
-        """The new fields, and what else there is besides sigma and pi."""
+        """Return the new fields, and all other parameters except sigma and pi."""
         raise NotImplementedError
 
     def maximise(self, params: Params, Y: np.ndarray, q: np.ndarray, found: Params) -> Params:
-        """New parameters; those that are not known here are taken as they were ``found``."""
+        """Return new parameters; parameters without an M-step in the judge are copied from ``found``."""
         new = {**params, **(found if self.learned else self.fields(params, Y, q))}
         sigma = np.sqrt((q * self.errors(new, Y)).sum() / (len(Y) * self.D))
         return {**new, "sigma": sigma, "pi": self.new_pi(params, q)}
@@ -147,7 +147,7 @@ class Linear(Judge):
 
 
 class Ternary(Linear):
-    """The same with s in {-1, 0, 1}."""
+    """y = W s + noise with s in {-1, 0, 1}."""
 
     def every(self) -> Iterator[State]:
         return iter(product((0, 1, -1), repeat=self.H))
@@ -164,7 +164,7 @@ class Ternary(Linear):
 
 
 class NonNegative(Linear):
-    """The same with fields that are not negative."""
+    """y = W s + noise with non-negative fields."""
 
     def fields(self, params: Params, Y: np.ndarray, q: np.ndarray) -> Params:
         ys, ss = self.moments(Y, q)
@@ -205,10 +205,10 @@ class Maximal(Judge):
 
 
 class Slab(Linear):
-    """y = W s + noise with active causes of Gaussian values: fields that add up, of a strength in each point."""
+    """y = W s + noise with Gaussian values of active causes."""
 
     def given(self, params: Params, Y: np.ndarray, state: State) -> tuple[np.ndarray, ...]:
-        """log p(y | state), means of the values (N, k) and their covariance (k, k)."""
+        """Return log p(y | state), the means of the values (N, k) and their covariance (k, k)."""
         some, variance = list(state), params["sigma"] ** 2
         W, mu, psi = params["W"][:, some], *(np.broadcast_to(params[x], self.H)[some] for x in ("mu", "psi"))
         rest, constant = Y - W @ mu, -self.D * np.log(TWO_PI * variance) / 2
@@ -264,13 +264,13 @@ class Slab(Linear):
 
 
 class Clusters(Judge):
-    """Exactly one cluster, a Gaussian of any covariance."""
+    """A mixture of Gaussians with covariances of any kind."""
 
     def every(self) -> Iterator[State]:
         return ((c,) for c in range(self.H))
 
     def covariances(self, var: np.ndarray) -> np.ndarray:
-        """As matrices, (C, D, D)."""
+        """Return the covariances as matrices, (C, D, D)."""
         eye, kind = np.eye(self.D, dtype=LONG), self.options.covariance
         if kind == "spherical":
             return var[:, None, None] * eye
@@ -302,7 +302,7 @@ class Clusters(Judge):
 
 
 class Occlusion(Judge):
-    """The nearest cause hides those behind it: a state lists its causes from the farthest to the nearest."""
+    """The nearest cause occludes all others. A state lists its causes from the farthest to the nearest."""
 
     learned = ("sigma", "pi")
 
@@ -342,7 +342,7 @@ WITHOUT = {
     "own_model": "counts",
     "pmm": "counts",
     "rmca": "counts",
-    "ssmca": "its posterior is drawn, and no evidence is known",
-    "inveca": "see tests/models/test_inveca.py; what is opaque is summed over",
+    "ssmca": "its posterior is sampled, and its evidence is unknown",
+    "inveca": "see tests/models/test_inveca.py; it sums over opaque causes",
 }
-"""Models that have no noise whose size is given, or no judge, and why."""
+"""Models without noise of a given size, or without a judge, and the reason."""

@@ -1,6 +1,6 @@
-/* To be preloaded: the clock of the day is LATE_BY seconds ahead, all other clocks are right.
+/* A library for LD_PRELOAD that sets the wall clock LATE_BY seconds ahead and leaves all other clocks unchanged.
 
-   libfaketime 0.9.10 cannot do this: sleep() then fails, or timed waits of Python's threads last for the difference. */
+   libfaketime 0.9.10 is no alternative: sleep() fails, or timed waits of Python threads last LATE_BY seconds longer. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static time_t ahead(void) {
+static time_t seconds_ahead(void) {
     const char *text = getenv("LATE_BY");
     return text ? atol(text) : 0;
 }
@@ -16,7 +16,7 @@ static time_t ahead(void) {
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int failed = syscall(SYS_clock_gettime, clock, now);
     if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
-        now->tv_sec += ahead();
+        now->tv_sec += seconds_ahead();
     return failed;
 }
 
@@ -28,10 +28,10 @@ int gettimeofday(struct timeval *now, void *zone) {
     return failed;
 }
 
-time_t time(time_t *where) {
+time_t time(time_t *result) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    if (where)
-        *where = now.tv_sec;
+    if (result)
+        *result = now.tv_sec;
     return now.tv_sec;
 }

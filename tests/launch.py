@@ -1,4 +1,4 @@
-"""Runs the package as its users do: as a command, on a number of ranks."""
+"""Running of commands of the package on a number of ranks, as users do."""
 
 import os
 import subprocess
@@ -13,52 +13,52 @@ from pathlib import Path
 import h5py
 
 from parallel_et.control.signals import signals_restored
-from parallel_et.launch import command as command_of
+from parallel_et.launch import load_command
 from parallel_et.parallel.communicator import run_command
 
 MPIRUN = str(Path(sys.executable).with_name("mpirun"))
 CLEAN = {
     key: value for key, value in os.environ.items() if not key.startswith(("PMI", "MPI", "HYD", "SLURM", "OMPI_COMM"))
 }
-PATIENCE = 500.0
-"""Seconds to wait for what must happen: long, as the machine may be busy with other things."""
+TIMEOUT_SECONDS = 500.0
+"""Seconds after which a test fails; long enough for a busy machine."""
 
 
 def here(ranks: int) -> list[str]:
-    """Return what starts a command on some ranks of this machine."""
+    """Return the beginning of a command line for some ranks of this machine."""
     return [MPIRUN, "-n", str(ranks)]
 
 
 def command(ranks: int | None, *args: object, on: Callable[[int], list[str]] = here) -> list[str]:
-    """The command line; ``None`` ranks means without mpirun."""
+    """Return the command line. ``None`` ranks: without mpirun."""
     start = [] if ranks is None else on(ranks)
     return [*start, sys.executable, *map(str, args)]
 
 
 def launch(ranks: int | None, *args: object, cwd: Path | str = ".", **env: str):
-    """Run ``python args`` on ``ranks`` ranks; returns the finished process with its output."""
+    """Run ``python args`` on some ranks, and return the finished process with its output."""
     return subprocess.run(
-        command(ranks, *args), cwd=cwd, env={**CLEAN, **env}, timeout=PATIENCE, capture_output=True, text=True
+        command(ranks, *args), cwd=cwd, env={**CLEAN, **env}, timeout=TIMEOUT_SECONDS, capture_output=True, text=True
     )
 
 
 def train(ranks: int | None, *args: object, cwd: Path | str = ".", **env: str):
-    """``python -m parallel_et.train args``."""
+    """Run ``python -m parallel_et.train args``."""
     return launch(ranks, "-m", "parallel_et.train", *args, cwd=cwd, **env)
 
 
 def call(name: str, *args: object, cwd: Path | str = "."):
-    """The same as ``python -m parallel_et name args`` gives, in this process: where its start is not what is tested."""
+    """Run ``python -m parallel_et name args`` in this process, which is faster, and return its exit code and output."""
     out, err, words = StringIO(), StringIO(), [*map(str, args)]
     try:
         with chdir(cwd), redirect_stdout(out), redirect_stderr(err), signals_restored():
-            run_command(partial(command_of, name), words)
+            run_command(partial(load_command, name), words)
     except SystemExit as end:
         return subprocess.CompletedProcess([name, *words], end.code or 0, out.getvalue(), err.getvalue())
 
 
 def start(ranks: int | None, *args: object, cwd: Path | str = ".", name: str = "train", **env: str):
-    """``python -m parallel_et.train args``, or another command, not waited for."""
+    """Start ``python -m parallel_et.train args``, or another command, without waiting for its end."""
     return subprocess.Popen(
         command(ranks, "-m", "parallel_et", name, *args),
         cwd=cwd,
@@ -70,8 +70,8 @@ def start(ranks: int | None, *args: object, cwd: Path | str = ".", name: str = "
     )
 
 
-def hooked(place: Path, code: str) -> dict[str, str]:
-    """Environment in which every process runs ``code`` before all else: faults and pauses where they are wanted."""
+def with_startup_code(place: Path, code: str) -> dict[str, str]:
+    """Return an environment in which each Python process first runs ``code``, e.g. to cause faults or pauses."""
     (place / "sitecustomize.py").write_text(code)
     return {"PYTHONPATH": os.pathsep.join([str(place), *filter(None, [CLEAN.get("PYTHONPATH")])])}
 
@@ -85,29 +85,35 @@ def pausing(*args, **options):
     open("here", "w").close()
     while not os.path.exists("go"):
         time.sleep(0.01)
-    time.sleep(0.1)  # what came meanwhile is heard
+    time.sleep(0.1)  # pending signals are handled
     return result
 module.{method} = pausing
 """
 
 
 def paused(place: Path, module: str, method: str, more: str = "") -> dict[str, str]:
-    """Environment in which a process makes the file ``here`` after each call of a method and waits for ``go``."""
-    return hooked(place, PAUSE.format(module=module, method=method) + more)
+    """Return an environment in which a process creates the file ``here`` after each call of a method and awaits ``go``.
+
+    Parameters
+    ----------
+    module, method : name below ``parallel_et``, and the method in this module
+    more : further code that each process runs
+    """
+    return with_startup_code(place, PAUSE.format(module=module, method=method) + more)
 
 
-def wait_for(condition, process, seconds: float = PATIENCE, pause: float = 0.02):
-    """Wait until ``condition`` gives something true while the process runs; returns that."""
+def wait_for(condition, process, seconds: float = TIMEOUT_SECONDS, pause: float = 0.02):
+    """Wait until ``condition`` returns a true value while the process runs, and return the value."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, f"expected the condition within {seconds} s"
         assert process.poll() is None, process.communicate()
         time.sleep(pause)
     return found
 
 
 def ranks_of(place: Path) -> list[int]:
-    """Process ids of the ranks that run in a place, in their order."""
+    """Return the process ids of the ranks with this working directory, in order of the ranks."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -121,16 +127,16 @@ def ranks_of(place: Path) -> list[int]:
 
 
 def ended(process, place: Path):
-    """Seconds until a job and all its ranks had ended, its exit code and what it said."""
+    """Wait for the end of a job and all its ranks. Return the seconds, the exit code and the output."""
     begun = time.monotonic()
-    out, err = process.communicate(timeout=PATIENCE)
-    while ranks_of(place) and time.monotonic() < begun + PATIENCE:
+    out, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    while ranks_of(place) and time.monotonic() < begun + TIMEOUT_SECONDS:
         time.sleep(0.05)
     return time.monotonic() - begun, process.returncode, out + err
 
 
 def learned(path: Path) -> dict[str, bytes]:
-    """All that a result holds but for times: parameters, history and snapshots."""
+    """Read parameters, history and snapshots of a result, without times."""
     found: dict[str, bytes] = {}
     with h5py.File(path) as file:
         for group in ("params", "history", "snapshots"):

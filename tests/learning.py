@@ -1,16 +1,16 @@
-"""Expectation truncation whose temperature is learned: it follows the mean evidence of the points."""
+"""Expectation truncation with a learned temperature, which follows the mean evidence of the points."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.core.scheme import Learner
+from parallel_et.core.scheme import TrainablePart
 from parallel_et.core.types import Param, Statistic
 from parallel_et.schemes.et import ExpectationTruncation
 
 
 class Surprise(NamedTuple):
-    """The warmth of an iteration, which collects how surprising the points are."""
+    """The warmth of an iteration, which collects the surprise of the points."""
 
     warmth: float
 
@@ -18,10 +18,10 @@ class Surprise(NamedTuple):
         total.add("surprise", (1 / (1 + np.abs(posterior.evidence[used]))).sum())
 
 
-class Learning(ExpectationTruncation, Learner):
+class Learning(ExpectationTruncation, TrainablePart):
     """A scheme with a parameter, a sum over points and an M-step of its own."""
 
-    params = {"warmth": Param("", "what the temperature is multiplied with")}
+    params = {"warmth": Param("", "factor of the temperature")}
     stages = ("warmth",)
 
     def initial_params(self, points, dims):
@@ -31,7 +31,7 @@ class Learning(ExpectationTruncation, Learner):
         return Surprise(float(params["warmth"]))
 
     def infer(self, context, block, kept):
-        return super().infer(context._replace(beta=context.beta / context.of_scheme.warmth), block, kept)
+        return super().infer(context._replace(beta=context.beta / context.scheme_evaluator.warmth), block, kept)
 
     def statistics(self, stage):
         return {"surprise": Statistic((), 1.0)}

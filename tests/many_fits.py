@@ -1,4 +1,4 @@
-"""Several small jobs, for test_bits; run by ranks of its own, the root writes what they learn to a folder."""
+"""Several small jobs for test_bits. Run as a program, the root writes the learned parameters to a folder."""
 
 import sys
 from pathlib import Path
@@ -21,10 +21,11 @@ ANNEAL = {
 }
 TRIPLES, PAIRS = {"candidates": 7, "gamma": 3}, {"candidates": 7, "gamma": 2}
 RESTRICTED = {"name": "rmca poisson", "total": 18.0, "learn": ["W"]}
-RENEWED = {"iterations": 10, "hold": 2, "renew": 2}
+RESTARTS = {"iterations": 10, "hold": 2, "renew": 2}
 ET = {"candidates": 4, "gamma": 2, "singletons": True}
-ALIKE = {"candidates": 4, "gamma": 2}
-HERE, NEIGHBOURS = Path(__file__).parent, shared_memory.neighbours
+ROW_INDEPENDENT = {"candidates": 4, "gamma": 2}
+HERE = Path(__file__).parent
+REAL_NODE_COMMUNICATOR = shared_memory.node_communicator
 TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
 OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
 INVECA = {"name": "inveca", "causes": 4, "size": 2, "channels": 1, "learn": ["W", "T", "sigma", "pi"]}
@@ -83,8 +84,8 @@ JOBS = {
     "a pi for each cause": ({"name": "mca", "each": ["pi"]}, ET, 211, "float64", ANNEAL),
     "points for a start": ({"name": "linca", "init": {"W": {"rows": "random"}}}, ET, 211, "float64", ANNEAL),
     "moments for a start": ({"name": "mca", "init": {"W": {"moments": "third"}}}, ET, 211, "float64", ANNEAL),
-    "fields that begin anew": ({"name": "nmf", "init": {"W": {"mean": 3.0, "std": 0.1}}}, TV, 403, "float64", RENEWED),
-    "maxima that begin anew": ({"name": "mca"}, {"scheme": "exact"}, 211, "float32", RENEWED),
+    "restarted fields": ({"name": "nmf", "init": {"W": {"mean": 3.0, "std": 0.1}}}, TV, 403, "float64", RESTARTS),
+    "restarted maxima": ({"name": "mca"}, {"scheme": "exact"}, 211, "float32", RESTARTS),
     "noisyor": ({"name": "noisyor"}, ET, 150, "float64", ANNEAL),
     "occlusion": (OCA, ET, 211, "float64", ANNEAL),
     "occlusion, undisturbed": (OCA, {"scheme": "exact"}, 150, "float64", {"iterations": 3, "temperature": 1.0}),
@@ -124,10 +125,10 @@ JOBS = {
         "float32",
         {**SLABS, "batch": 40},
     ),
-    "alike": ({"name": "linca"}, {**ALIKE, "random": 1}, 403, "float64", ANNEAL),
-    "alike, dealt": ({"name": "linca", "causes": 80}, ALIKE, 403, "float32", ANNEAL),
-    "alike, dealt to nodes": ({"name": "linca", "causes": 80}, ALIKE, 403, "float64", ANNEAL),
-    "alike in batches": ({"name": "linca"}, ALIKE, 403, "float64", {**ANNEAL, "batch": 90}),
+    "row-independent": ({"name": "linca"}, {**ROW_INDEPENDENT, "random": 1}, 403, "float64", ANNEAL),
+    "row-independent, distributed": ({"name": "linca", "causes": 80}, ROW_INDEPENDENT, 403, "float32", ANNEAL),
+    "row-independent, distributed to nodes": ({"name": "linca", "causes": 80}, ROW_INDEPENDENT, 403, "float64", ANNEAL),
+    "row-independent in batches": ({"name": "linca"}, ROW_INDEPENDENT, 403, "float64", {**ANNEAL, "batch": 90}),
     "random candidates": ({"name": "linca"}, {**ET, "random": 2}, 211, "float64", ANNEAL),
     "random selection": ({"name": "mca"}, {**ET, "selection": "random"}, 150, "float64", ANNEAL),
     "learned selection": ({"name": "linca"}, {**ET, **GP, "random": 1}, 211, "float64", ANNEAL),
@@ -140,12 +141,12 @@ JOBS = {
     "learned selection of ternary": (TERNARY, {**ET, **FULL}, 150, "float64", ANNEAL),
     "learned selection of places": (INVECA, {**ET, **GP, "gamma": 3}, 150, "float32", ANNEAL),
     "learned selection of occlusion": (OCA, {**ET, **GP}, 150, "float64", ANNEAL),
-    "dealt": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
-    "dealt to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),
-    "dealt to nodes": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
-    "values, dealt to nodes": ({**GSC, "causes": 30}, ET, 150, "float64", ANNEAL),
-    "sample, dealt": ({"name": "linca", "causes": 30}, SAMPLE, 150, "float64", ANNEAL),
-    "dealt in batches": ({"name": "linca", "causes": 80}, ET, 150, "float64", {**ANNEAL, "batch": 64}),
+    "distributed": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
+    "distributed to few": ({"name": "nmf"}, ET, 150, "float64", ANNEAL),
+    "distributed to nodes": ({"name": "linca", "causes": 80}, ET, 150, "float64", ANNEAL),
+    "values, distributed to nodes": ({**GSC, "causes": 30}, ET, 150, "float64", ANNEAL),
+    "sample, distributed": ({"name": "linca", "causes": 30}, SAMPLE, 150, "float64", ANNEAL),
+    "distributed in batches": ({"name": "linca", "causes": 80}, ET, 150, "float64", {**ANNEAL, "batch": 64}),
     "batches": ({"name": "linca"}, ET, 403, "float64", {**ANNEAL, "batch": 90}),
     "kept in batches": ({"name": "mca"}, {**TV, "start": "blind"}, 403, "float64", {**ANNEAL, "batch": 150}),
     "kept in batches, without memory": ({"name": "linca"}, MOODY, 403, "float64", {**ANNEAL, "batch": 150}),
@@ -170,8 +171,8 @@ JOBS = {
 }
 
 
-THREADED = (
-    "alike",
+THREADED_JOBS = (
+    "row-independent",
     "ternary",
     "counts",
     "kept, without memory",
@@ -180,34 +181,34 @@ THREADED = (
     "strengths",
     "learned selection, without memory",
 )
-"""Jobs that seven ranks do with threads as well."""
-MANY = (
-    *THREADED,
+"""Jobs that seven ranks also run with threads."""
+PARALLEL_JOBS = (
+    *THREADED_JOBS,
     "linca",
     "fewer points than ranks",
     "moments for a start",
-    "fields that begin anew",
+    "restarted fields",
     "occlusion",
     "objects anywhere",
     "held out, kept",
     "full clusters",
     "a scheme that learns",
     "tv, without memory",
-    "dealt in batches",
-    "alike, dealt to nodes",
+    "distributed in batches",
+    "row-independent, distributed to nodes",
     "kept in batches",
     "rmca, a point at a time",
 )
-"""Jobs that seven ranks do, and several threads of ranks: one for each way of working together."""
+"""Jobs that seven ranks run, and ranks in threads: one for each kind of parallel work."""
 
 
 def table_of(name):
     """Return the table of a job, whose data are given as an array."""
     model, inference, _, _, anneal = JOBS[name]
     table = job_table({"causes": 7, **model}, inference, anneal, seed=11)
-    if kind_of(name) in ("noisyor", "own_model"):  # which have no sigma
+    if kind_of(name) in ("noisyor", "own_model"):  # models without sigma
         table["model"] = {**{k: v for k, v in table["model"].items() if k != "sigma"}, "learn": ["W", "pi"]}
-    if kind_of(name) in ("gmm", "pmm"):  # which begin and learn as they would by themselves
+    if kind_of(name) in ("gmm", "pmm"):  # with their default initial values and learned parameters
         table["model"] = {"causes": 7, **model}
     table["data"] |= {"holdout": 0.2, "centre": "batches" in name} if name.startswith("held out") else {}
     return table
@@ -226,39 +227,40 @@ def data_of(name):
 
 
 def fits(threads, comm=None, names=tuple(JOBS)):
-    """All that these jobs learn, by name."""
-    found, cache_bytes, large = {}, e_step.POSTERIOR_CACHE_BYTES, linear.LARGE
+    """Return the results of jobs by name."""
+    found = {}
+    cache_bytes, products = e_step.POSTERIOR_CACHE_BYTES, linear.DISTRIBUTED_M_STEP_PRODUCTS
     for name in names:
         table, data = table_of(name), data_of(name)
         table["run"]["threads"] = threads
         e_step.POSTERIOR_CACHE_BYTES = -(1 << 40) if "without memory" in name else cache_bytes
-        linear.LARGE = 0 if "dealt" in name else large
+        linear.DISTRIBUTED_M_STEP_PRODUCTS = 0 if "distributed" in name else products
         try:
             result = fit(table, data, comm=with_nodes(comm) if "nodes" in name else comm)
         finally:
-            e_step.POSTERIOR_CACHE_BYTES, linear.LARGE = cache_bytes, large
+            e_step.POSTERIOR_CACHE_BYTES, linear.DISTRIBUTED_M_STEP_PRODUCTS = cache_bytes, products
         found |= {f"{name}/{key}": value for key, value in result.params.items()}
         found[f"{name}/free_energy"] = result.history.get("free_energy", np.empty(0))
         for more in ("renewed_fields", "holdout_evidence"):
             if more in result.history:
                 found[f"{name}/{more}"] = result.history[more]
-        found[f"{name}/fingerprint"] = np.array(result.about["data fingerprint"])
+        found[f"{name}/fingerprint"] = np.array(result.metadata["data fingerprint"])
     return found
 
 
 def with_nodes(comm):
-    """The same ranks, which believe to be on two nodes in turn."""
+    """Return a copy of the communicator whose ranks alternate between two nodes."""
     same = (comm or MPI.COMM_WORLD).Dup()
-    shared_memory.neighbours = lambda ranks: ranks.Split(ranks.rank % 2)
+    shared_memory.node_communicator = lambda ranks: ranks.Split(ranks.rank % 2)
     try:
-        shared_memory.Node.of(same)
+        shared_memory.NodeSharing.of(same)
     finally:
-        shared_memory.neighbours = NEIGHBOURS
+        shared_memory.node_communicator = REAL_NODE_COMMUNICATOR
     return same
 
 
 def data_for(kind, points):
-    """Sums or maxima of fields with noise, or what else a kind of model is of."""
+    """Return data for a model: sums or maxima of fields with noise, binary values, or counts."""
     if kind == "noisyor":
         return (np.random.default_rng(5).random((points, 9)) < 0.4).astype(float)
     if kind in ("own_model", "pmm"):
@@ -270,7 +272,7 @@ def data_for(kind, points):
 
 
 if __name__ == "__main__":
-    for threads, names in ((1, MANY), (2, THREADED)):
+    for threads, names in ((1, PARALLEL_JOBS), (2, THREADED_JOBS)):
         learned = fits(threads, names=names)
         if Ranks().is_root:
             np.savez(f"{sys.argv[1]}/{threads}.npz", **learned)

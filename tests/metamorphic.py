@@ -1,21 +1,20 @@
-"""Relations between two fits: data and start are changed alike, and what is learned changes as it must.
+"""Relations between two fits: data and initial values change together, and learned parameters must follow.
 
-A ``Relation`` changes a ``Case`` and undoes the change on what was learned. No expected values are needed, so all
+A ``Change`` changes a ``Case`` and undoes the change of the learned parameters. No expected values are needed, so all
 models and schemes are tested on data of any size.
 
-How near the two must be is derived, not fitted. A stable computation returns the exact result for inputs that are off
-by some roundings. So the result may be off by as much as it moves when each input moves by that: this is its
-conditioning, measured by a fit of inputs that are moved by ``STEP``. Each number is rounded once for each of the
-points, dimensions and causes that it is summed over, in each iteration: ``ROUNDINGS`` of these. Where data are far from
-zero, with a distance of m times their size, points and means are stored with errors m times larger. What is summed are
-their differences, so this happens ``STORED`` times.
+The tolerance is derived. A stable computation returns the exact result for inputs with relative errors of some
+roundings. The tolerance is therefore the number of roundings times the conditioning. The conditioning is measured by a
+fit of inputs that are moved by ``STEP``. A number is rounded once in each iteration for each point, dimension and cause
+of its sum: ``ROUNDINGS`` times. Data at a distance from zero of m times their size have rounding errors that are m
+times larger. Points and means are stored with such errors, ``MEAN_ROUNDINGS`` times, but the sums are of differences.
 
-Between iterations parameters are stored, rounded. A covariance of few points is almost singular, and stays so if its
-points and its start are moved. Its last digits then count for more than the conditioning of the inputs shows. Where a
-relation seems to be broken, fits are looked at in which stored parameters are moved by ``KEPT`` roundings.
+Between iterations parameters are stored, and rounded. A covariance of few points is almost singular, even if its points
+and its initial value are moved. Its last digits then have more influence than the conditioning of the inputs shows.
+If a relation seems broken, further fits move the stored parameters by ``PARAMETER_ROUNDINGS`` roundings.
 
-Where a decision (a candidate, a kept state, an order of fields) hangs on the last digits, inputs moved by roundings
-jump to another result. Such jumps are allowed as well; they are looked for where a relation seems to be broken.
+If a decision (a candidate, a stored state, an order of fields) depends on the last digits, inputs moved by roundings
+lead to another result. Such jumps are allowed, and further fits search for them if a relation seems broken.
 """
 
 from collections.abc import Callable
@@ -37,36 +36,39 @@ from parallel_et.schemes import SCHEMES
 N, D, H, ITERATIONS = 48, 6, 4, 3
 EPS = 2.0**-52
 ROUNDINGS = 4 * ITERATIONS * (N + D + H)
-"""Roundings of a number, times 4: the direction in which conditioning is measured is not the worst one."""
-STORED = 4 * 2 * ITERATIONS
-"""Roundings of a number that is far from zero: of a mean, and of what is subtracted from points, in each iteration."""
-KEPT = 4 * 8
-"""Roundings of a stored parameter, times 4 as above: of a product, of its sum in a block and over blocks, of the two
-differences by which the mean moves, of the quotient by the weight, of ``reg`` that is added, and of storage."""
+"""Roundings of a number, times 4 because the conditioning is not measured in the worst direction."""
+MEAN_ROUNDINGS = 4 * 2 * ITERATIONS
+"""Roundings of a mean that is far from zero, and of its subtraction from points, in all iterations, times 4."""
+PARAMETER_ROUNDINGS = 4 * 8
+"""Roundings of a stored parameter, times 4.
+
+The eight roundings: product, sum in a block, sum over blocks, two differences of means, quotient by the weight,
+addition of ``reg``, and storage.
+"""
 STEP = 1e-9
-"""Relative movement of the inputs by which conditioning is measured."""
+"""Relative movement of the inputs for the measurement of the conditioning."""
 
 JUMPS = 8
-"""Fits of inputs moved by roundings, by which jumps are looked for; and as many that move stored parameters too."""
-LARGEST = 1e300
-"""A difference above which something was no number."""
+"""Number of fits of inputs moved by roundings, and of fits that also move stored parameters, in search of jumps."""
+MAX_DIFFERENCE = 1e300
+"""Largest difference of finite results."""
 
 SCHEMES_TRIED: dict[str, list[dict[str, Any]]] = {
     "exact": [{}],
     "et": [{"candidates": 3, "gamma": 2}, {"candidates": 3, "gamma": 2, "singletons": True}],
-    # all states over the candidates are proposed, so nothing is drawn
+    # all states over the candidates are proposed, so there are no random draws
     "tv": [{"states": 5, "gamma": 3, "candidates": 3, "propose": {"select": 64}}],
     "hard": [{"gamma": 3, "candidates": 3, "propose": {"select": 64}}],
     "sample": [{"samples": 24, "chains": 2}, {"samples": 24, "chains": 2, "candidates": 3, "random": 1}],
 }
-"""Keys of [inference], of which a seed takes one."""
+"""Choices of the keys of [inference]. The seed determines the choice."""
 DRAWN = {"sample"}
-"""Schemes that draw, by the index of a point and the place of a cause among its candidates."""
+"""Schemes with random draws, which depend on the index of a point and the position of a cause in its candidates."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A job, data (N, D) and parameters to begin with."""
+    """A job, data (N, D) and initial parameters."""
 
     job: dict[str, Any]
     Y: np.ndarray
@@ -79,9 +81,9 @@ class Case:
         return checked.Model(checked.model, self.Y.shape[1])
 
     def learned(self, rng: np.random.Generator | None = None) -> dict[str, np.ndarray]:
-        """What the iterations learn: parameters, and the free energy of each iteration.
+        """Return the learned parameters, and the free energy of each iteration.
 
-        With ``rng`` the parameters that an iteration stores are moved by roundings.
+        With ``rng`` the parameters are moved by roundings after each iteration.
         """
         problem, _ = problem_of(self.job, self.Y)
         begin = {key: np.array(value, order="F") for key, value in problem.model.constrain(self.start).items()}
@@ -94,19 +96,19 @@ class Case:
         return {**state.params, "free_energy": np.array(free_energy)}
 
     def with_keys(self, section: str, **keys: Any) -> "Case":
-        """The same with other keys in a section of the job."""
+        """Return the case with other keys in a section of the job."""
         return replace(self, job={**self.job, section: {**self.job.get(section, {}), **keys}})
 
 
 class Changed(NamedTuple):
-    """Two cases that must learn the same, once the change is undone.
+    """Two cases that must learn the same parameters after the change is undone.
 
     Attributes
     ----------
     before, after : the cases
-    undo : what ``after`` learned, as ``before`` must have learned it
+    undo : function that converts the parameters that ``after`` learned to those of ``before``
     far : distance of the changed data from zero, relative to their size
-    exact : whether the bits are to be equal
+    exact : whether the bits must be equal
     """
 
     before: Case
@@ -117,12 +119,12 @@ class Changed(NamedTuple):
 
 
 def schemes_of(model: dict[str, Any]) -> list[str]:
-    """The schemes by which a model can be learned; a job with any other is refused."""
+    """Return the schemes that suit a model. A job with any other scheme is refused."""
     return [scheme for scheme in SCHEMES.names() if suits(job_of(model, scheme, 0))]
 
 
 def suits(job: dict[str, Any]) -> bool:
-    """Whether the scheme of a job suits its model."""
+    """Return whether the scheme of a job suits its model."""
     try:
         check_job(job)
     except UserError as refusal:
@@ -133,7 +135,7 @@ def suits(job: dict[str, Any]) -> bool:
 
 
 def job_of(model: dict[str, Any], scheme: str, seed: int) -> dict[str, Any]:
-    """A short job of a model and a scheme; the seed chooses among keys."""
+    """Return a short job of a model and a scheme. The seed determines the choice of keys."""
     kind = every.class_of(model)
     absent = kind.Options.absent(model)
     learn = [name for name in kind.learns or kind.params if name not in absent]
@@ -148,7 +150,7 @@ def job_of(model: dict[str, Any], scheme: str, seed: int) -> dict[str, Any]:
 
 
 def case_of(model: dict[str, Any], scheme: str, seed: int) -> Case:
-    """Data that the model draws of some parameters, and other parameters to begin with."""
+    """Return data that the model draws with random parameters, and other initial parameters."""
     job, rng = job_of(model, scheme, seed), np.random.default_rng([seed, 1])
     whole = Case(job, np.empty((0, D)), {}).model
     Y = whole.draw(every.begin(whole, N, rng), rng, N)[0]
@@ -156,15 +158,15 @@ def case_of(model: dict[str, Any], scheme: str, seed: int) -> Case:
 
 
 def rounded(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """A stored parameter, each number of which is moved by roundings; covariances stay symmetric."""
-    step = KEPT * EPS * rng.standard_normal(values.shape)
+    """Move each number of a stored parameter by roundings. Covariances stay symmetric."""
+    step = PARAMETER_ROUNDINGS * EPS * rng.standard_normal(values.shape)
     if values.ndim == 3:
         step = 0.5 * (step + step.transpose(0, 2, 1))
     return np.asarray(values * (1 + step), order="F")
 
 
 def disturbed(case: Case, by: float, rng: np.random.Generator) -> Case:
-    """The case with all inputs moved ``by`` this share of the size of their array; counts keep their zeros."""
+    """Move all inputs by the fraction ``by`` of the size of their array. Counts of zero stay zero."""
 
     def moved(values: np.ndarray, relative: bool) -> np.ndarray:
         step = by * rng.standard_normal(values.shape)
@@ -179,9 +181,9 @@ def disturbed(case: Case, by: float, rng: np.random.Generator) -> Case:
 
 
 def worst(changed: Changed, seed: int, known: dict[Any, Any]) -> tuple[float, str]:
-    """The largest difference beside what is allowed, and the parameter that has it.
+    """Return the largest difference relative to the tolerance, and its parameter.
 
-    ``known`` keeps what the unchanged case learns from one relation to the next.
+    ``known`` caches the fits of the unchanged case for further relations.
     """
     key, rng = (repr(changed.before.job), changed.before.Y.tobytes()), np.random.default_rng([seed, 2])
     if key not in known:
@@ -190,7 +192,7 @@ def worst(changed: Changed, seed: int, known: dict[Any, Any]) -> tuple[float, st
     raw = changed.after.learned()
     after = changed.undo(raw)
     gaps = {name: float(np.abs(after[name] - before[name]).max()) for name in before if name in after}
-    roundings = EPS * (ROUNDINGS + STORED * (changed.far - 1))
+    roundings = EPS * (ROUNDINGS + MEAN_ROUNDINGS * (changed.far - 1))
     if changed.exact:
         return max((np.inf if gap != 0 else 0.0, name) for name, gap in gaps.items() if name != "free_energy")
     allowed = {}
@@ -198,9 +200,9 @@ def worst(changed: Changed, seed: int, known: dict[Any, Any]) -> tuple[float, st
         size = max(np.abs(before[name]).max(), np.abs(raw[name]).max() if name == "free_energy" else 0.0)
         conditioning = np.abs(other[name] - before[name]).max() / STEP
         allowed[name] = roundings * (conditioning + size)
-    if any(allowed[name] < gap <= LARGEST for name, gap in gaps.items()):
+    if any(allowed[name] < gap <= MAX_DIFFERENCE for name, gap in gaps.items()):
         for stored in [None] * JUMPS + [rng] * JUMPS:
             jumped = disturbed(changed.before, roundings, rng).learned(stored)
             for name in gaps:
                 allowed[name] = max(allowed[name], 2 * float(np.abs(jumped[name] - before[name]).max()))
-    return max((gap / allowed[name] if gap <= LARGEST else np.inf, name) for name, gap in gaps.items())
+    return max((gap / allowed[name] if gap <= MAX_DIFFERENCE else np.inf, name) for name, gap in gaps.items())

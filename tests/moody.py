@@ -1,4 +1,4 @@
-"""Expectation truncation at a temperature of each block's own, which follows what is kept of its points, and chance."""
+"""A scheme for tests: the temperature of a block depends on random numbers and on the states of its points."""
 
 import numpy as np
 
@@ -10,19 +10,19 @@ class MoodyOptions(ETOptions):
 
 
 class Moody(ExpectationTruncation):
-    """What is kept of a point changes once an iteration, however often it is inferred."""
+    """Expectation truncation whose point states change once an iteration, even if a point is inferred several times."""
 
     Options = MoodyOptions
 
     def initial_point_states(self, points):
         return {"mood": np.zeros(points), "visits": np.zeros((points, 3), np.int16)}
 
-    def infer(self, context, block, kept):
-        posterior, _ = super().infer(context._replace(beta=context.beta / (1 + kept["mood"].mean())), block, {})
+    def infer(self, context, block, point_states):
+        posterior, _ = super().infer(context._replace(beta=context.beta / (1 + point_states["mood"].mean())), block, {})
         chance = context.random.uniforms("mood", block.first, (len(block), 3))[:, 2]
-        visits = kept["visits"].copy()
+        visits = point_states["visits"].copy()
         visits[:, 1] += 1
-        mood = 0.5 * kept["mood"] + chance / (1 + np.abs(posterior.evidence))
+        mood = 0.5 * point_states["mood"] + chance / (1 + np.abs(posterior.evidence))
         return posterior, {"mood": mood, "visits": visits}
 
 

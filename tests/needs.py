@@ -1,4 +1,4 @@
-"""What tests need of the machine besides Python: Debian packages, which ``.ci/packages`` installs."""
+"""Requirements of tests: programs of Debian packages, which ``.ci/packages`` installs, and optional Python packages."""
 
 import os
 import shutil
@@ -12,20 +12,20 @@ SEARCH = os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin"])
 
 
 def need(*programs: str) -> None:
-    """Skip the test where a program is not there; fail where all should be."""
+    """Skip the test if a program is missing, or fail if NOTHING_MISSING is set."""
     if missing := [program for program in programs if shutil.which(program, path=SEARCH) is None]:
         without(f"expected {', '.join(missing)}, found none; .ci/packages, run by root, installs what the tests need")
 
 
 def without(reason: str) -> NoReturn:
-    """Skip the test, or fail where nothing may be missing."""
+    """Skip the test, or fail if NOTHING_MISSING is set."""
     if os.environ.get("NOTHING_MISSING"):
         pytest.fail(reason)
     pytest.skip(reason)
 
 
 def need_package(name: str) -> ModuleType:
-    """A package of one's choice; skip the test where it is not there."""
+    """Import an optional package, or skip the test if the package is missing."""
     try:
         return import_module(name)
     except (ImportError, OSError) as error:

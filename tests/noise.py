@@ -1,8 +1,8 @@
 """Noise from 1e-9 to 1e9 of the data: evidence, posterior and M-step of one iteration against ``judge``.
 
-A quantity is right if it differs by ``ENOUGH`` of its size at most. Else it is told if a line that ``train`` or ``fit``
-prints names it, and silent if none does. There must be no silent ones. Notes of a start that does not fit the data
-say nothing of what is wrong in the end, and do not count. A job may be refused instead.
+A quantity is right if its relative error is at most ``TOLERANCE``. A wrong quantity is "reported" if a line that
+``train`` or ``fit`` prints names the quantity, else "silent". There must be no silent errors. Notes about initial
+values that do not fit the data do not count, because they do not describe the result. A job may also be refused.
 """
 
 import warnings
@@ -18,29 +18,29 @@ from problems import iterate, problem_of, settings_at
 
 from parallel_et.core.capabilities import filled
 from parallel_et.errors import UserError
-from parallel_et.inference.diagnostics import doubts, limits, notes
+from parallel_et.inference.diagnostics import data_warnings, diagnostics, limits
 from parallel_et.inference.posterior import Inference
 from parallel_et.job.job import check_job
 from parallel_et.parallel.communicator import Ranks
 
 N, D, H = 40, 6, 3
-ENOUGH = 1e-8
+TOLERANCE = 1e-8
 FACTORS = tuple(10.0**power for power in range(-9, 10))
 SIZE = 6.0
 """Size of the data."""
 NO_SIZES = np.zeros((D, 1))
 EVIDENCE, POSTERIOR, REFUSED = "evidence", "posterior", "job"
 OF_THE_START = "begins with"
-"""Words of a note that the start does not fit the data."""
+"""Text of notes about initial values that do not fit the data."""
 
 
 class Verdict(NamedTuple):
-    """What was found of one quantity.
+    """The verdict on one quantity.
 
     Attributes
     ----------
     error : difference, relative to the size of the quantity
-    told : whether a line names it
+    reported : whether a printed line names the quantity
     """
 
     model: str
@@ -49,13 +49,13 @@ class Verdict(NamedTuple):
     seed: int
     quantity: str
     error: float
-    told: bool
+    reported: bool
 
     @property
     def word(self) -> str:
         if self.quantity == REFUSED:
             return "refused"
-        return "right" if self.error <= ENOUGH else "told" if self.told else "silent"
+        return "right" if self.error <= TOLERANCE else "reported" if self.reported else "silent"
 
     def __str__(self) -> str:
         place = f"{self.model}, {self.setting}, {self.factor:g}, seed {self.seed}"
@@ -63,7 +63,7 @@ class Verdict(NamedTuple):
 
 
 def settings(case: Case, seed: int, factors: Sequence[float] = FACTORS) -> Iterator[tuple[str, float, Case]]:
-    """Cases by name and by the size of their noise beside that of the data."""
+    """Yield cases with a name and the size of their noise relative to the data."""
     model, rng = case.model, np.random.default_rng([seed, 5])
     noise = "var" if "var" in model.params else "sigma"
     usual = with_noise(case, 1.0)
@@ -91,7 +91,7 @@ def settings(case: Case, seed: int, factors: Sequence[float] = FACTORS) -> Itera
 
 
 def with_noise(case: Case, sigma: float) -> Case:
-    """The case with noise of the standard deviation sigma."""
+    """Return the case with noise of the standard deviation sigma."""
     model = case.model
     if "var" in model.params:
         return replace(case, start={**case.start, "var": filled(model, "var", sigma**2)})
@@ -99,7 +99,7 @@ def with_noise(case: Case, sigma: float) -> Case:
 
 
 def case_for(model: dict[str, Any], seed: int) -> Case:
-    """One iteration over all states, from parameters of the model."""
+    """Return a case of one iteration over all states, from parameters of the model."""
     job = job_of(model, "exact", seed)
     job = {**job, "model": {**job["model"], "causes": H, **({"reg": 0.0} if model.get("name") == "gmm" else {})}}
     case = Case({**job, "anneal": {"iterations": 1, "temperature": 1.0}}, np.empty((0, D)), {})
@@ -107,7 +107,7 @@ def case_for(model: dict[str, Any], seed: int) -> Case:
 
 
 def judged(model: dict[str, Any], seed: int, factors: Sequence[float] = FACTORS) -> Iterator[Verdict]:
-    """All verdicts of a model for a seed; none of a model without a judge."""
+    """Yield all verdicts of a model for a seed; none for a model without a judge."""
     name = model.get("name", every.label(model))
     if name not in JUDGES or model.get("noise", "gauss") != "gauss" or not suits(job_of(model, "exact", 0)):
         return
@@ -117,17 +117,17 @@ def judged(model: dict[str, Any], seed: int, factors: Sequence[float] = FACTORS)
         except UserError:
             errors, lines = {REFUSED: np.inf}, []
         for quantity, error in errors.items():
-            yield Verdict(every.label(model), setting, factor, seed, quantity, error, told(quantity, lines))
+            yield Verdict(every.label(model), setting, factor, seed, quantity, error, reported(quantity, lines))
 
 
-def told(quantity: str, lines: list[str]) -> bool:
-    """Whether a line names a quantity, other than to say that its start does not fit."""
+def reported(quantity: str, lines: list[str]) -> bool:
+    """Return whether a line names a quantity, apart from notes about initial values."""
     words = [line.replace(",", " ").replace(":", " ").split() for line in lines if OF_THE_START not in line]
     return any(quantity in some for some in words)
 
 
 def compared(case: Case, judge: Any) -> tuple[dict[str, float], list[str]]:
-    """The relative error of each quantity, and the lines that are printed where something is wrong."""
+    """Return the relative error of each quantity, and the printed lines if one is wrong."""
     with warnings.catch_warnings(record=True) as caught, np.errstate(all="ignore"):
         warnings.simplefilter("always")
         problem, _ = problem_of(case.job, case.Y)
@@ -145,19 +145,19 @@ def compared(case: Case, judge: Any) -> tuple[dict[str, float], list[str]]:
         }
         if problem.model.valued:
             errors[POSTERIOR] = max(errors[POSTERIOR], relative(found["active"], q @ judge.values()))
-        if all(np.isfinite(value).all() for value in right.values()):  # else the data leave something open
+        if all(np.isfinite(value).all() for value in right.values()):  # else the data do not determine all parameters
             errors |= {key: relative(new[key], value, abs(Y.T) * (key == "W")) for key, value in right.items()}
     lines = [str(warning.message) for warning in caught]
-    if any(not error <= ENOUGH for error in errors.values()):
-        lines += notes(problem, begin, check_job(case.job).model.name)
-        lines += [f"doubts: {doubts(problem, Ranks(), new)}", limits(problem, new, float(F.mean()))]
+    if any(not error <= TOLERANCE for error in errors.values()):
+        lines += data_warnings(problem, begin, check_job(case.job).model.name)
+        lines += [f"diagnostics: {diagnostics(problem, Ranks(), new)}", limits(problem, new, float(F.mean()))]
     return errors, lines
 
 
 def relative(found: np.ndarray, right: np.ndarray, sizes: np.ndarray = NO_SIZES) -> float:
-    """The largest difference, relative to the largest value of a row; of matrices to the sizes of row and column.
+    """Return the largest difference, relative to the largest value of a row; for matrices to those of row and column.
 
-    ``sizes`` (D, N) are of what fields are means of: where noise is all, the means are small beside these.
+    ``sizes`` (D, N) are the magnitudes of the values whose means are the fields. Means of pure noise are smaller.
     """
     gap, size = abs(found - right), abs(right)
     if right.ndim == 3:

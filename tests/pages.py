@@ -1,4 +1,4 @@
-"""Pages of reports, read as a browser would, and by a browser."""
+"""Parsing of report pages, and rendering in a browser."""
 
 import subprocess
 from base64 import b64decode
@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 
 class Page(HTMLParser):
-    """A parsed page; fails where an element is not closed in its turn."""
+    """A parsed page. Parsing fails if an element is not closed."""
 
     VOID = ("meta", "img", "br", "link", "input")
 
@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 
 def pictures(folder: Path) -> dict[str, np.ndarray]:
-    """The pictures of a report that is sound: those in the page decode and are those beside it."""
+    """Return the pictures of a report, and check that the page embeds exactly the PNG files of its folder."""
     page = Page(folder / "report.html")
     assert "http://" not in page.source
     assert "https://" not in page.source
@@ -52,9 +52,9 @@ def pictures(folder: Path) -> dict[str, np.ndarray]:
         assert kind == "data:image/png;base64"
         assert len(image["alt"]) > 20
         inside.append(b64decode(data))
-    beside = {path.stem: path.read_bytes() for path in folder.glob("*.png")}
-    assert sorted(inside) == sorted(beside.values())
-    return {name: imread(BytesIO(content))[..., :3] for name, content in beside.items()}
+    files = {path.stem: path.read_bytes() for path in folder.glob("*.png")}
+    assert sorted(inside) == sorted(files.values())
+    return {name: imread(BytesIO(content))[..., :3] for name, content in files.items()}
 
 
 def coloured(image):
@@ -62,7 +62,7 @@ def coloured(image):
 
 
 def browse(page: Path, *options: str) -> str:
-    """What headless Chromium prints of a page."""
+    """Return the output of headless Chromium for a page."""
     profile = f"--user-data-dir={page.parent / 'profile'}"
     quiet = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", profile)
     command = ["chromium", *quiet, *options, f"file://{page}"]

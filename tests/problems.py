@@ -15,7 +15,7 @@ from parallel_et.runs.setup import set_up
 
 
 def job_table(model: dict[str, Any], inference: dict[str, Any], anneal: dict[str, Any] | None = None, seed: int = 1):
-    """A job of a model; the name "mca poisson" is that of mca with that noise."""
+    """Return the table of a job; the name "mca poisson" means mca with Poisson noise."""
     name, _, noise = model.get("name", "").partition(" ")
     usual = {"learn": ["W", "pi"], "noise": noise} if noise else {"learn": ["W", "sigma", "pi"], "sigma": 1.5}
     return {
@@ -28,7 +28,7 @@ def job_table(model: dict[str, Any], inference: dict[str, Any], anneal: dict[str
 
 
 def problem_of(table, Y: np.ndarray, ranks: Ranks | None = None):
-    """The set-up problem of a job for given data, and its initial parameters."""
+    """Return the problem of a job for given data, and its initial parameters."""
     problem, params, _ = set_up(check_job(table), ArrayRows(Y), ranks or Ranks())
     return problem, params
 
@@ -49,13 +49,13 @@ def params_of(W: np.ndarray, sigma: float, pi: float) -> dict[str, np.ndarray]:
 
 
 def random_data(name: str, N: int, params: dict[str, np.ndarray], seed: int) -> np.ndarray:
-    """Sums or maxima of fields like those of ``params``, with noise; for ``"… poisson"`` as counts."""
+    """Draw sums or maxima of fields similar to those of ``params``, with noise; counts for ``"… poisson"``."""
     rng = np.random.default_rng(seed)
     D, H = params["W"].shape
     fields = params["W"].T + rng.normal(0, 0.7, (H, D))
     s = rng.random((N, H)) < 0.35
     clean = (s[:, :, None] * fields).max(1) if name.startswith("mca") else s @ fields
-    if name.endswith("poisson"):  # counts, and in the last dimension some that are none
+    if name.endswith("poisson"):  # counts, with some non-integers in the last dimension
         Y = rng.poisson(np.maximum(clean, 0.0)).astype(float)
         Y[:, -1] *= rng.choice([1.0, 0.37], N)
         return Y

@@ -1,7 +1,7 @@
-"""Relations between fits for many seeds: which are broken, by model, and the worst of them.
+"""Check relations between fits for many seeds, and print the broken relations by model.
 
-Run ``python tests/relations.py --seeds 10``; ``--only`` takes a part of a model's name, ``--relation`` one of a
-relation's. With ``--noise`` a model is compared with longer arithmetic instead, for noise of all sizes.
+Run ``python tests/relations.py --seeds 10``. ``--only`` selects models and ``--relation`` relations by a part of the
+name. With ``--noise`` models are compared with longer arithmetic instead, for noise of all sizes.
 """
 
 import argparse
@@ -19,13 +19,11 @@ from noise import Verdict, judged
 from threadpoolctl import threadpool_limits
 
 SHOWN = 30
-"""Broken relations that are printed one by one."""
+"""Largest number of broken relations that are printed one by one."""
 
 
 class Outcome(NamedTuple):
-    """What came of one relation: the largest difference beside what is allowed, and where it is; or why it was left
-    out.
-    """
+    """The result of one relation: the largest difference relative to the tolerance, and its parameter or error."""
 
     model: str
     scheme: str
@@ -43,7 +41,7 @@ class Outcome(NamedTuple):
 
 
 def tried(model: dict[str, Any], scheme: str, seed: int, part: str = "") -> Iterator[Outcome]:
-    """All relations of a model and a scheme whose names have some part, but for those that are left out."""
+    """Yield the results of the applicable relations of a model and a scheme with ``part`` in their names."""
     case, known = case_of(model, scheme, seed), dict[Any, Any]()
     for number, (name, relation) in enumerate(RELATIONS.items()):
         if part not in name:
@@ -53,13 +51,13 @@ def tried(model: dict[str, Any], scheme: str, seed: int, part: str = "") -> Iter
             continue
         try:
             ratio, where = worst(changed, seed, known)
-        except Exception as error:  # a refusal of what can be learned from is a broken relation as well
+        except Exception as error:  # a relation is also broken if the changed case is refused
             ratio, where = np.inf, f"{type(error).__name__}: {error!s:.200}"
         yield Outcome(every.label(model), scheme, name, seed, ratio, where)
 
 
 def table(outcomes: list[Outcome]) -> Iterator[str]:
-    """Relations by models: how many are broken of how many that were tried."""
+    """Yield the lines of a table of relations by models: number of broken and of all relations."""
     count: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     for one in outcomes:
         for place in ((one.relation, one.model), (one.relation, ""), ("", one.model), ("", "")):
@@ -76,8 +74,8 @@ def table(outcomes: list[Outcome]) -> Iterator[str]:
 
 
 def of_noise(verdicts: list[Verdict]) -> Iterator[str]:
-    """Quantities by models and settings, and of what is not right the factors of the noise with the errors."""
-    words = ("right", "told", "refused", "silent")
+    """Yield the counts of verdicts by model, then the noise factors and errors of quantities that are not right."""
+    words = ("right", "reported", "refused", "silent")
     yield f"{'':20}" + "".join(f"{word:>9}" for word in words)
     for model in [*dict.fromkeys(one.model for one in verdicts), ""]:
         count = Counter(one.word for one in verdicts if model in ("", one.model))
@@ -92,12 +90,12 @@ def of_noise(verdicts: list[Verdict]) -> Iterator[str]:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=1, help="how many")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
+    parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--only", default="", metavar="MODEL", help="models whose names have this part")
-    parser.add_argument("--scheme", default="", help="this scheme alone")
+    parser.add_argument("--scheme", default="", help="only this scheme")
     parser.add_argument("--relation", default="", metavar="NAME", help="relations whose names have this part")
     parser.add_argument("--noise", action="store_true", help="noise from 1e-9 to 1e9 of the data, against a judge")
     args = parser.parse_args()
@@ -125,7 +123,7 @@ def main() -> int:
 
 
 def noise(args: argparse.Namespace) -> int:
-    """The command with --noise."""
+    """Run the command with --noise."""
     verdicts = list[Verdict]()
     with threadpool_limits(1):
         for model in every.models():

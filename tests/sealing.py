@@ -1,4 +1,4 @@
-"""Sound files of a small run, and what somebody may have made of them."""
+"""Results of a small run, and damage to files with a checksum."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,11 +14,11 @@ from problems import job_table
 
 from parallel_et import fit
 from parallel_et.runs.result import Result
-from parallel_et.storage.checksum import TAIL, seal
+from parallel_et.storage.checksum import TRAILER_BYTES, checksum_trailer
 
 
 def small_result(name: str = "linca") -> Result:
-    """Of a run of three iterations, D = 4, H = 3, with snapshots and the truth behind its data."""
+    """Return the result of a run of three iterations, D = 4, H = 3, with snapshots and true parameters."""
     table = job_table({"name": name, "causes": 3}, {"candidates": 2, "gamma": 2}, {"temperature": 2.0})
     table["run"]["snapshots"] = 1
     Y = np.abs(np.random.default_rng(1).normal(size=(40, 4)))
@@ -26,22 +26,22 @@ def small_result(name: str = "linca") -> Result:
 
 
 def change(path: Path, how: Callable[[h5py.File], object]) -> None:
-    """Change what a sealed file holds, and its checksum with it."""
-    content = BytesIO(path.read_bytes()[:-TAIL])
+    """Change the content of a file and its checksum."""
+    content = BytesIO(path.read_bytes()[:-TRAILER_BYTES])
     with h5py.File(content, "r+") as file:
         how(file)
-    path.write_bytes(content.getvalue() + seal(content.getvalue()))
+    path.write_bytes(content.getvalue() + checksum_trailer(content.getvalue()))
 
 
 def put(name: str, value: object) -> Callable[[h5py.File], None]:
-    """Another value for a dataset, or for an attribute if the name has no slash; None for none at all."""
+    """Return a function that sets a dataset, or an attribute if the name has no slash. None deletes it."""
 
     def how(file: h5py.File) -> None:
-        there = file if "/" in name else file.attrs
-        if name in there:
-            del there[name]
+        table = file if "/" in name else file.attrs
+        if name in table:
+            del table[name]
         if value is not None:
-            there[name] = value
+            table[name] = value
 
     return how
 
@@ -53,17 +53,17 @@ VALUES: tuple[Any, ...] = (
     *(np.ones(3), np.arange(3), np.full((4, 3), np.nan), np.float16(2.0), np.longdouble(2.0), np.bytes_(b"bytes")),
     *(h5py.Empty("f8"), np.zeros(3, [("a", "f8")]), np.array(["a", "b"], object)),
 )
-"""What might stand where something else should."""
+"""Wrong values for datasets and attributes."""
 
 
 def spoil(rng: np.random.Generator, content: bytes) -> bytes:
-    """Bits flipped, a stretch zeroed, gone or there twice, an end cut off or added to."""
+    """Flip bits; clear, delete or repeat a piece; cut off or extend the end."""
     spoilt = bytearray(content)
     first, length = int(rng.integers(len(spoilt))), int(rng.integers(1, 200))
     match rng.integers(6):
         case 0:
-            for place in rng.integers(len(spoilt), size=rng.integers(1, 6)):
-                spoilt[place] ^= 1 << int(rng.integers(8))
+            for index in rng.integers(len(spoilt), size=rng.integers(1, 6)):
+                spoilt[index] ^= 1 << int(rng.integers(8))
         case 1:
             spoilt[first : first + length] = bytes(len(spoilt[first : first + length]))
         case 2:
@@ -78,11 +78,11 @@ def spoil(rng: np.random.Generator, content: bytes) -> bytes:
 
 
 def disturb(rng: np.random.Generator, file: h5py.File) -> None:
-    """Something in an HDF5 file is gone, renamed, has another value, shape or type."""
-    there: list[str] = []
-    file.visititems(lambda name, item: there.append(name))
+    """Remove, rename or replace datasets and attributes of an HDF5 file."""
+    datasets: list[str] = []
+    file.visititems(lambda name, item: datasets.append(name))
     for _ in range(rng.integers(1, 4)):
-        table, names = (file, there) if rng.random() < 0.6 else (file.attrs, list(file.attrs))
+        table, names = (file, datasets) if rng.random() < 0.6 else (file.attrs, list(file.attrs))
         name = names[rng.integers(len(names))] if names else ""
         if not name or name not in table:
             continue
@@ -99,5 +99,5 @@ def disturb(rng: np.random.Generator, file: h5py.File) -> None:
             value, way = old[()][:-1] if rng.random() < 0.5 else old[()][..., None], 4
         del table[name]
         if way >= 3:
-            with suppress(OSError, TypeError, ValueError, RuntimeError):  # HDF5 has nothing like it: it is gone
+            with suppress(OSError, TypeError, ValueError, RuntimeError):  # HDF5 cannot store every value
                 table[f"{name}{rng.choice(['x', '/y', chr(10)]) if way == 3 else ''}"] = value

@@ -1,4 +1,4 @@
-"""Causes with values: a linear model whose active causes are Gaussian, and a scheme that draws states and values."""
+"""A linear model whose active causes have Gaussian values, and a scheme that draws states and values."""
 
 from typing import Protocol, runtime_checkable
 
@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 from scipy.special import ndtri
 
-from parallel_et.core.latent_states import valued
+from parallel_et.core.latent_states import values_by_atom
 from parallel_et.core.posterior import Draws, Sparse
 from parallel_et.models import (
     PI,
@@ -18,34 +18,34 @@ from parallel_et.models import (
     Param,
     Statistic,
     binary,
-    with_none,
+    with_empty_row,
 )
 from parallel_et.schemes.et import ETOptions, ExpectationTruncation
 
 SPREAD = 0.5
-MOST = 20.0
-"""Magnitude that a value may have."""
+MAX_VALUE = 20.0
+"""Largest magnitude of a value."""
 
 
 @runtime_checkable
 class DrawsValues(Protocol):
-    """A block whose causes have values that can be drawn."""
+    """A block view that draws the values of causes."""
 
     def draw_values(self, states, normals):
-        """Values (..., g) of the active causes, given them and the point, made of normal numbers (..., g)."""
+        """Draw the values (..., g) of active causes given the point, from normal numbers (..., g)."""
 
 
 class SlabView(EnumeratingView):
-    """A block under the model."""
+    """A block of points under the model."""
 
     def draw_values(self, states, normals):
         params, Y = self.evaluator.params, self.block.Y[:, None]
-        fields, precision = with_none(params["W"].T)[states], 1 / params["sigma"] ** 2
+        fields, precision = with_empty_row(params["W"].T)[states], 1 / params["sigma"] ** 2
         A = precision * fields @ fields.swapaxes(-1, -2) + np.eye(states.shape[-1]) / SPREAD**2
         c = precision * (fields * Y[..., None, :]).sum(-1) + 1 / SPREAD**2
         upper = np.linalg.cholesky(A).swapaxes(-1, -2)
         values = np.linalg.solve(A, c[..., None]) + np.linalg.solve(upper, normals[..., None])
-        return np.clip(values[..., 0], -MOST, MOST)
+        return np.clip(values[..., 0], -MAX_VALUE, MAX_VALUE)
 
     def reconstruct(self, posterior):
         return posterior.means(self.model.H) @ self.evaluator.params["W"].T
@@ -53,14 +53,14 @@ class SlabView(EnumeratingView):
     def accumulate(self, stage, posterior, used, total):
         H = self.model.H
         point, states, q = posterior.pairs(used)
-        s = valued(states, posterior.drawn(used), H)
+        s = values_by_atom(states, posterior.drawn(used), H)
         total.add("active", q @ binary(states, H))
         total.add("ys", (q[:, None] * s).T @ self.block.Y[point])
         total.add("ss", (q[:, None] * s).T @ s)
 
 
 class Slab(Model):
-    """y = W s + noise, s_h = b_h z_h with z_h ~ N(1, SPREAD^2): the joint of y and b has the values integrated out."""
+    """y = W s + noise, s_h = b_h z_h, z_h ~ N(1, SPREAD^2). The joint of y and b has the values integrated out."""
 
     params = {"W": Param("DH", "generative fields"), "sigma": SIGMA, "pi": PI}
     learns = ("W", "pi")
@@ -82,8 +82,8 @@ class Slab(Model):
         return self.prior.log(params, states) - (square + size) / 2
 
     def statistics(self, stage):
-        ys = Statistic((self.H, self.D), lambda params, summary: MOST * summary.largest)
-        return {"active": Statistic((self.H,)), "ys": ys, "ss": Statistic((self.H, self.H), MOST**2)}
+        ys = Statistic((self.H, self.D), lambda params, summary: MAX_VALUE * summary.largest)
+        return {"active": Statistic((self.H,)), "ys": ys, "ss": Statistic((self.H, self.H), MAX_VALUE**2)}
 
     def maximise(self, stage, params, sums, settings, summary):
         points = float(sums["points"])
@@ -98,7 +98,7 @@ class DrawingOptions(ETOptions):
 
 
 class Drawing(ExpectationTruncation):
-    """Draws of the truncated posterior; the evidence is its own."""
+    """A scheme with draws from the truncated posterior, and the evidence of this posterior."""
 
     Options = DrawingOptions
     needs = (DrawsValues,)
@@ -113,7 +113,7 @@ class Drawing(ExpectationTruncation):
         chance = context.random.uniforms("states", block.first, (len(block), self.draws))
         index = (chance[:, :, None] * rising[:, None, -1:] >= rising[:, None, :-1]).sum(-1)
         states = self.table.states(tabled.candidates)[np.arange(len(block))[:, None], index]
-        uniforms = context.random.uniforms("values", block.first, (len(block), self.draws * self.most))
+        uniforms = context.random.uniforms("values", block.first, (len(block), self.draws * self.max_active))
         normals = ndtri(uniforms + 2.0**-54).reshape(states.shape)
         values = context.evaluator.observe(block).draw_values(states, normals)
         weights = np.full(index.shape, 1 / self.draws)

@@ -1,12 +1,12 @@
-"""Disturbs runs many times, goes on with them on other numbers of ranks, and compares their ends with whole runs.
+"""Disturb runs many times, resume them on other numbers of ranks, and compare their results with undisturbed runs.
 
 python tests/soak.py [--disturbances 1000] [--jobs 2] [--seed N] [--first K] [--on here]
 
-Every model with each of its schemes and the jobs of tests/many_fits.py are trained, each in a run of its own, and
-disturbed several times; infer, patches and trials are disturbed too. After each disturbance the iterations that the
-newest checkpoint has are compared with those of an undisturbed run, by their bits, and at the end the results.
+Every model with each of its schemes and the jobs of tests/many_fits.py are trained and disturbed several times.
+The commands infer, patches and trials are also disturbed.
+After each disturbance the newest checkpoint, and at the end the result, is compared with an undisturbed run by bits.
 Ctrl-C and SIGTERM end the soak early, with the table so far.
-With a Python that has Open MPI it is Open MPI that is tested.
+The MPI of the Python that runs the soak is tested.
 """
 
 import argparse
@@ -27,9 +27,12 @@ from soaking.tally import EndingError, Tally
 from soaking.training import FULL_DISK, KINDS, Training, can_mount
 
 LAUNCHERS: dict[str, Start] = {"here": here}
-"""What starts a command on some ranks, by the name of where these run."""
-A_RUN, FEWEST, ROWS_EVERY = 10, 4, 10
-"""Disturbances of a run, and of one near the end; how many runs there are for each that writes rows."""
+"""Location of the ranks -> function that starts a command there."""
+DISTURBANCES_A_RUN = 10
+MIN_DISTURBANCES = 4
+"""Fewest disturbances of a run near the end of the soak."""
+ROWS_PERIOD = 10
+"""Every run with this period is a command that writes rows."""
 
 
 class Soak:
@@ -46,11 +49,11 @@ class Soak:
         self._rng, self._deck, self._promised = rng, [], 0
         self._numbers, self._lock = count(first), Lock()
 
-    def deal(self) -> tuple[int, list[str]]:
-        """Return the number of the next run and the ways in which it is disturbed; all ways come up equally often."""
+    def next_run(self) -> tuple[int, list[str]]:
+        """Return the number of the next run and its kinds of disturbances; all kinds are equally frequent."""
         with self._lock:
             left = self.tally.goal - self._promised
-            wanted = min(left, A_RUN, max(FEWEST, -(-left // self.jobs)))
+            wanted = min(left, DISTURBANCES_A_RUN, max(MIN_DISTURBANCES, -(-left // self.jobs)))
             self._promised += wanted
             while len(self._deck) < wanted:
                 self._deck += self._rng.sample(self.kinds, len(self.kinds))
@@ -58,17 +61,17 @@ class Soak:
             return next(self._numbers), hand
 
     def work(self) -> None:
-        """Disturb one run after another until there were enough disturbances."""
+        """Disturb run after run until the goal is reached."""
         while not self.tally.ending.is_set():
-            number, hand = self.deal()
+            number, hand = self.next_run()
             if not hand:
                 return
             self.one(number, hand)
 
     def one(self, number: int, hand: list[str]) -> None:
-        """Disturb a run; ways that it was too short for go back."""
+        """Disturb a run; return unused kinds of disturbances to the deck."""
         rng = random.Random(f"{self.seed} {number}")
-        rows, number_of_rows = number % ROWS_EVERY == ROWS_EVERY - 1, number // ROWS_EVERY
+        rows, number_of_rows = number % ROWS_PERIOD == ROWS_PERIOD - 1, number // ROWS_PERIOD
         left: list[str] = []
         if rows:
             run = Rows(self.works[number_of_rows % len(self.works)], self.tally, rng, self.start)
@@ -87,8 +90,8 @@ class Soak:
             self._deck += left
         self.tally.say(f"{number:4d}  {run}: {len(hand) - len(left)} disturbances; {self.tally.progress()}")
 
-    def go(self) -> None:
-        """Work side by side; a signal ends all workers."""
+    def run(self) -> None:
+        """Run all workers in threads; a signal ends all workers."""
         before = {name: signal.signal(name, self.stop) for name in (signal.SIGINT, signal.SIGTERM)}
         try:
             with ThreadPoolExecutor(self.jobs) as pool:
@@ -105,7 +108,7 @@ class Soak:
             )
 
     def stop(self, *signal: object) -> None:
-        """End early."""
+        """End the soak early."""
         self.tally.ending.set()
 
 
@@ -115,16 +118,16 @@ def failed(worker: Future) -> bool:
 
 
 def soak(goal: int, seed: int, jobs: int = 1, start: Start = here, first: int = 0) -> bool:
-    """Do it all and print a table; returns whether nothing was wrong."""
+    """Run a soak and print its table; return whether all checks passed."""
     print(f"{MPI.Get_library_version().split(',')[0].split(chr(10))[0]}, seed {seed}", flush=True)
     soak = Soak(goal, seed, start, jobs, first)
-    soak.go()
+    soak.run()
     print(f"\n{soak.tally.table()}", flush=True)
     return soak.tally.good and soak.tally.disturbances > 0
 
 
 def main() -> None:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--disturbances", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=2, help="runs that are disturbed side by side")

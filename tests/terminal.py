@@ -1,4 +1,4 @@
-"""A terminal of its own in which a command runs, and somebody who types."""
+"""A pseudo-terminal that runs a command and receives keys."""
 
 import fcntl
 import os
@@ -9,20 +9,19 @@ import termios
 from pathlib import Path
 from threading import Thread
 
-from launch import CLEAN, PATIENCE, command
+from launch import CLEAN, TIMEOUT_SECONDS, command
 
 CTRL_C = b"\x03"
 
 
 class Terminal:
-    """``python -m parallel_et name args`` on some ranks (``None``: without mpirun) in a terminal of its own.
+    """A terminal that runs ``python -m parallel_et name args`` on some ranks (``None``: without mpirun).
 
-    What is typed goes the way that it goes at a desk: the terminal makes of Ctrl-C a signal to all processes in its
-    foreground, which are mpirun and what it has not taken out of its group.
+    As for a user, the terminal converts Ctrl-C to a signal to all processes of its foreground group.
     """
 
     def __init__(self, ranks: int | None, name: str, *args: object, cwd: Path, **env: str) -> None:
-        self._desk, inside = pty.openpty()
+        self._keyboard, inside = pty.openpty()
         self.process = subprocess.Popen(
             command(ranks, "-m", "parallel_et", name, *args),
             cwd=cwd,
@@ -41,27 +40,27 @@ class Terminal:
     @staticmethod
     def _take_terminal() -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests may run in the background of a script
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # background processes ignore SIGINT
 
     def _read(self) -> None:
         while True:
             try:
-                self._shown += os.read(self._desk, 1 << 16)
-            except OSError:  # the last one that had it open has gone
+                self._shown += os.read(self._keyboard, 1 << 16)
+            except OSError:  # all processes have closed the terminal
                 return
 
     @property
-    def said(self) -> str:
-        """All that the terminal has shown so far."""
+    def output(self) -> str:
+        """Output of the terminal so far."""
         return self._shown.decode(errors="replace").replace("\r\n", "\n")
 
     def type(self, keys: bytes = CTRL_C) -> None:
-        """Press keys."""
-        os.write(self._desk, keys)
+        """Send keys to the terminal."""
+        os.write(self._keyboard, keys)
 
     def wait(self) -> int:
-        """The exit code, once the command has ended and all is shown."""
-        code = self.process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        os.close(self._desk)
+        """Wait for the end of the command and of its output. Return the exit code."""
+        code = self.process.wait(TIMEOUT_SECONDS)
+        self._reader.join(TIMEOUT_SECONDS)
+        os.close(self._keyboard)
         return code

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 from launch import call, launch, train
-from many_fits import JOBS, MANY, THREADED, fits
+from many_fits import JOBS, PARALLEL_JOBS, THREADED_JOBS, fits
 from mpi4py import MPI
 
 from parallel_et.parallel.communicator import Ranks
@@ -16,11 +16,11 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def on_one_rank():
-    return Ranks().on_root_alone(lambda root: fits(1, root.comm))
+    return Ranks().run_on_root(lambda root: fits(1, root.comm))
 
 
-def of_jobs(learned, names):
-    """What some jobs have learned."""
+def results_of(learned, names):
+    """Return the results of some jobs."""
     return {name: value for name, value in learned.items() if name.partition("/")[0] in names}
 
 
@@ -32,25 +32,25 @@ def assert_same(found, expected):
 @pytest.mark.mpi
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_parameters_and_free_energy_are_bit_equal(on_one_rank, threads):
-    """Of all jobs by one thread, and by several on one rank; of one for each way of working together by the others."""
-    names = tuple(JOBS) if threads == 1 or MPI.COMM_WORLD.size == 1 else MANY
+    """Compare all jobs with one thread or one rank, and otherwise one job for each way of sharing work."""
+    names = tuple(JOBS) if threads == 1 or MPI.COMM_WORLD.size == 1 else PARALLEL_JOBS
     found = fits(threads, MPI.COMM_WORLD, names)
     if MPI.COMM_WORLD.rank == 0:
-        assert_same(found, of_jobs(on_one_rank, names))
+        assert_same(found, results_of(on_one_rank, names))
 
 
 def test_parameters_and_free_energy_are_bit_equal_on_seven_ranks_of_one_and_two_threads(on_one_rank, tmp_path):
     done = launch(7, HERE / "many_fits.py", tmp_path)
     assert done.returncode == 0, done.stderr
-    for threads, names in ((1, MANY), (2, THREADED)):
-        assert_same(np.load(tmp_path / f"{threads}.npz"), of_jobs(on_one_rank, names))
+    for threads, names in ((1, PARALLEL_JOBS), (2, THREADED_JOBS)):
+        assert_same(np.load(tmp_path / f"{threads}.npz"), results_of(on_one_rank, names))
 
 
-def test_the_jobs_learn_something(on_one_rank):
+def test_the_jobs_learn(on_one_rank):
     settled = len(on_one_rank["until it has settled/free_energy"])
     assert 3 < settled < 200
     assert 1.0 < float(on_one_rank["a scheme that learns/warmth"]) < 1.5
-    assert on_one_rank["fields that begin anew/renewed_fields"].sum() > 0
+    assert on_one_rank["restarted fields/renewed_fields"].sum() > 0
     assert 3 < len(on_one_rank["held out until they get no better/holdout_evidence"]) < 200
     for name in ("linca", "nmf", "mca", "exact"):
         energy = on_one_rank[f"{name}/free_energy"]
@@ -70,7 +70,7 @@ def test_the_command_writes_the_same_result_on_any_number_of_ranks(tmp_path):
     assert results[0] == results[1]
 
 
-def test_threads_are_no_part_of_what_a_run_is(tmp_path):
+def test_a_finished_run_is_recognised_with_another_number_of_threads(tmp_path):
     job = HERE.parent / "jobs" / "demo.toml"
     short = ("--output", tmp_path / "run", "--set", "anneal.iterations=2", "--set", "run.picture=false")
     assert call("train", job, *short).returncode == 0

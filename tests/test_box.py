@@ -1,4 +1,4 @@
-"""A cluster in a box, disturbed in some ways; ``make cluster`` does so in all ways, and more often."""
+"""A few faults on a cluster in a box. ``make cluster`` tests all faults, and more often."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from needs import SEARCH, need, without
 def _possible():
     need(*PROGRAMS, *OF_SLURM, "gcc", "ping")
     if os.geteuid():
-        without("nodes are made by root only")
+        without("only root can create nodes")
     spaces = ["--net", "--uts", "--mount", "--pid", "--ipc", "--time", "--fork"]
     tried = subprocess.run(["unshare", *spaces, "true"], env={"PATH": SEARCH}, capture_output=True, text=True)
     if tried.returncode:

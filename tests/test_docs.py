@@ -1,4 +1,4 @@
-"""What the documents show works as they show it."""
+"""Code, commands, jobs and links of the documentation."""
 
 import re
 import shlex
@@ -23,14 +23,14 @@ def blocks(document, language):
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
-def test_the_trace_of_a_point_is_what_the_page_about_the_architecture_shows(tmp_path):
+def test_the_trace_of_a_point_is_on_the_page_about_the_architecture(tmp_path):
     done = launch(None, ROOT / "docs/trace.py", tmp_path / "trace.png")
     assert done.returncode == 0, done.stderr
     assert done.stdout in (ROOT / "docs/explanation/architecture.md").read_text()
     assert Image.open(tmp_path / "trace.png").size == Image.open(ROOT / "docs/pictures/trace.png").size
 
 
-def test_the_model_of_the_page_about_adding_one_is_the_example(monkeypatch, capsys):
+def test_the_model_on_the_page_about_adding_a_model_is_the_example(monkeypatch, capsys):
     source, check = blocks("docs/how-to/adding-a-model.md", "python")
     assert source == (ROOT / "examples/own_model.py").read_text()
     monkeypatch.chdir(ROOT / "examples")
@@ -55,7 +55,7 @@ def test_the_tutorial_shows_the_job_that_it_runs():
     assert (ROOT / "jobs/patches.toml").read_text().endswith(f"\n\n{shown}")
 
 
-def test_the_first_job_of_the_readme_is_the_one_that_is_printed():
+def test_the_first_job_of_the_readme_is_printed_by_the_command():
     (shown,) = blocks("README.md", "toml")
     assert shown == call("job", "linca").stdout
 
@@ -69,21 +69,22 @@ def test_the_page_about_denoising_takes_noise_out_of_a_picture(tmp_path):
     Image.fromarray(image).save(tmp_path / "pictures/camera.png")
     job = shown.replace("causes = 256", "causes = 40").replace("iterations = 60", "iterations = 20")
     (tmp_path / "jobs/denoise.toml").write_text(job)
-    commands = [shlex.split(line) for block in blocks("docs/tutorials/denoising.md", "bash") for line in block.splitlines()]
-    told = []
+    lines = "\n".join(blocks("docs/tutorials/denoising.md", "bash")).splitlines()
+    commands = [shlex.split(line) for line in lines if line]
+    decibels = []
     for words in commands:
         name, *args = " ".join(words[words.index("-m") + 1 :]).replace("parallel_et.", "parallel_et ").split()[1:]
         done = call(name, *args, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        told += re.findall(r"patches, (\S+) dB", done.stdout)
-    noisy, denoised = map(float, told)
+        decibels += re.findall(r"patches, (\S+) dB", done.stdout)
+    noisy, denoised = map(float, decibels)
     assert noisy == pytest.approx(20.17, abs=0.5)
     assert denoised > noisy + 3
 
 
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory):
-    """A place in which the commands of the tutorial were given as they stand there, for less work."""
+    """Folder in which the commands of the tutorial were run, with a smaller job."""
     place = tmp_path_factory.mktemp("tutorial")
     (place / "images").mkdir()
     (place / "jobs").mkdir()
@@ -108,7 +109,7 @@ def test_the_tutorial_leads_from_images_to_a_report(followed):
     assert (followed / "runs/patches/report/report.html").exists()
 
 
-@pytest.mark.parametrize("page", ["tutorials/photographs", "reference/files", "how-to/scripts"])
+@pytest.mark.parametrize("page", ["tutorials/photographs", "tutorials/own-data", "reference/files", "how-to/scripts"])
 def test_code_of_the_documents_runs(page, followed, monkeypatch, capsys):
     monkeypatch.chdir(followed)
     names = {}
@@ -117,7 +118,7 @@ def test_code_of_the_documents_runs(page, followed, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
-def test_the_example_of_the_library_ends_in_the_truth(tmp_path, monkeypatch, capsys):
+def test_the_example_of_the_library_finds_the_true_parameters(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     source, *_ = blocks("docs/how-to/scripts.md", "python")
     exec(compile(source, "library", "exec"), {})

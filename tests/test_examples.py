@@ -1,4 +1,4 @@
-"""Every example runs as its users run it, at small size; that of the bars is run in test_library.py."""
+"""All examples at small size. The example of the bars is in test_library.py."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_grass_is_cut_into_patches_and_learned(grass):
     assert load(grass / "run").W.shape == (100, 8)
 
 
-def test_a_run_is_looked_at_without_the_package(grass, tmp_path):
+def test_a_run_is_read_without_the_package(grass, tmp_path):
     said = example("look.py", grass / "run", cwd=tmp_path)
     assert "N=300 D=100 H=8" in said
     assert is_picture(tmp_path / "look-fields.png")
@@ -57,7 +57,7 @@ def test_a_run_is_looked_at_without_the_package(grass, tmp_path):
 
 
 @pytest.mark.parametrize("ranks", [None, 2])
-def test_minibatches_are_told_beside_full_em(ranks, tmp_path):
+def test_minibatches_are_compared_with_full_em(ranks, tmp_path):
     small = ("--points", 4000, "--causes", 12, "--dims", 10, "--batch", 200, "--passes", 15)
     said = example("minibatches.py", *small, ranks=ranks, cwd=tmp_path).splitlines()
     assert re.fullmatch(r"full EM: free energy -\d+\.\d{4} after 15 passes, \d+ s", said[0])
@@ -76,7 +76,7 @@ def test_sound_is_learned_from_chirps_or_a_wave_file(made_up, tmp_path):
     assert 0 < np.abs(W).max() < 10
 
 
-def test_chains_that_are_stuck_are_told_beside_exact_sums(tmp_path):
+def test_stuck_chains_are_compared_with_exact_sums(tmp_path):
     said = example("sampled_pi.py", "--points", 100, cwd=tmp_path)
     pi = [float(found) for found in re.findall(r": pi = (0\.\d{4})$", said, re.MULTILINE)]
     assert len(pi) == 5
@@ -90,7 +90,7 @@ def test_a_search_finds_the_number_of_causes(tmp_path):
     assert len(re.findall(r"^\d causes: ", said, re.MULTILINE)) == 5
 
 
-def test_bars_that_hide_each_other_are_counted_beside_nmf_and_dictionary_learning(tmp_path, monkeypatch, capsys):
+def test_occluding_bars_are_compared_with_nmf_and_dictionary_learning(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(EXAMPLES)
     import why
 
@@ -98,8 +98,9 @@ def test_bars_that_hide_each_other_are_counted_beside_nmf_and_dictionary_learnin
     monkeypatch.setattr("sys.argv", ["why.py", "--output", str(tmp_path / "why.png")])
     why.main()
     lines = capsys.readouterr().out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == [*why.WAYS]
+    assert [line.partition(":")[0] for line in lines] == [*why.METHODS]
     assert all(
-        re.search(r": \d+\.\d of 10 bars found, all in [01] of 1 draws, \d+\.\d% of their", line) for line in lines
+        re.search(r": \d+\.\d of 10 bars found, all bars in [01] of 1 data sets, \d+\.\d% of their", line)
+        for line in lines
     )
     assert is_picture(tmp_path / "why.png")

@@ -1,4 +1,4 @@
-"""One rank's trouble ends the whole job within seconds, with one message and the right exit code."""
+"""A fault of one rank ends the whole job within seconds, with one message and the right exit code."""
 
 import os
 import re
@@ -7,7 +7,7 @@ import signal
 import h5py
 import numpy as np
 import pytest
-from launch import call, ended, hooked, ranks_of, start, train, wait_for
+from launch import call, ended, ranks_of, start, train, wait_for, with_startup_code
 
 JOB = """
 [model]
@@ -23,16 +23,17 @@ iterations = 100000
 """
 FAULT = """
 import signal
-from parallel_et.runs.checkpointer import Keeper
-after, heard = Keeper._after, []
-signal.signal(signal.SIGALRM, lambda *_: heard.append(True))
-def failing(keeper):
-    if heard:  # and not in the handler, which may be called within a kernel
+from parallel_et.runs.checkpointer import Checkpointer
+after, signals = Checkpointer._after, []
+signal.signal(signal.SIGALRM, lambda *_: signals.append(True))
+def failing(checkpointer):
+    if signals:  # not in the handler, which may run within a kernel
         raise RuntimeError("a fault of this rank")
-    return after(keeper)
-Keeper._after = failing
+    return after(checkpointer)
+Checkpointer._after = failing
 """
-SECONDS = 30.0  # some two on a quiet machine; without what is tested here it would be for ever
+SECONDS = 30.0
+"""Longest time to the end of a job. About 2 s are usual, and without the tested code a job never ends."""
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def place(tmp_path):
     return tmp_path
 
 
-def begin(place, **env):
+def start_training(place, **env):
     log = place / "runs/job/log.txt"
     process = start(3, "job.toml", cwd=place, **env)
     wait_for(lambda: log.exists() and "iteration" in log.read_text(), process)
@@ -53,7 +54,7 @@ def begin(place, **env):
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_killed_rank_ends_all(place, rank):
-    process = begin(place)
+    process = start_training(place)
     pids = ranks_of(place)
     assert len(pids) == 3
     os.kill(pids[rank], signal.SIGKILL)
@@ -65,7 +66,7 @@ def test_a_killed_rank_ends_all(place, rank):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_exception_on_one_rank_ends_all_with_one_message(place, rank):
-    process = begin(place, **hooked(place, FAULT))
+    process = start_training(place, **with_startup_code(place, FAULT))
     os.kill(ranks_of(place)[rank], signal.SIGALRM)
     seconds, code, said = ended(process, place)
     assert seconds < SECONDS
@@ -85,9 +86,9 @@ def test_bad_data_on_one_rank_is_reported_once_with_its_row(place, row, value):
     assert not (place / "runs").exists()
 
 
-@pytest.mark.parametrize("part", [b"HEAP", b"TREE"])
-def test_a_data_file_that_is_damaged_inside_ends_all_with_one_line(place, part):
-    (place / "data.h5").write_bytes((place / "data.h5").read_bytes().replace(part, b"HOLE"))
+@pytest.mark.parametrize("signature", [b"HEAP", b"TREE"])
+def test_a_data_file_that_is_damaged_inside_ends_all_with_one_line(place, signature):
+    (place / "data.h5").write_bytes((place / "data.h5").read_bytes().replace(signature, b"HOLE"))
     for done in (train(2, "job.toml", cwd=place), call("train", "job.toml", cwd=place)):
         assert done.returncode == 2
         assert done.stderr.startswith("data.h5: expected a sound HDF5 file, found damage (")
@@ -113,7 +114,7 @@ def test_a_name_that_cannot_be_stored_is_refused_before_any_work(place):
     assert not (place / "runs").exists()
 
 
-def test_rows_that_only_one_rank_cannot_read_end_all_with_one_line(place):
+def test_rows_that_one_rank_cannot_read_end_all_with_one_line(place):
     with h5py.File(place / "data.h5", "w") as file:
         data = file.create_dataset("rows", data=np.ones((2000, 30)), chunks=(100, 30), compression="gzip")
         damaged = data.id.get_chunk_info(19)
@@ -127,7 +128,7 @@ def test_rows_that_only_one_rank_cannot_read_end_all_with_one_line(place):
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_values_of_too_different_magnitude_are_told_in_one_line(ranks, tmp_path):
+def test_values_of_very_different_magnitude_are_reported_in_one_line(ranks, tmp_path):
     settings = ("data.noise.sigma=1e20", "model.init.W={ mean = 0.0, std = 2.0 }", "inference.singletons=true")
     (tmp_path / "job.toml").write_text(
         'model = { name = "linca", causes = 10, sigma = 2.0, pi = 0.2 }\ndata = { source = "bars", points = 500 }\n'
@@ -138,6 +139,6 @@ def test_values_of_too_different_magnitude_are_told_in_one_line(ranks, tmp_path)
     (line,) = [line for line in (done.stdout + done.stderr).splitlines() if "rounding" in line]
     expected = (
         r"warning: sigma = 2 is below the rounding errors of the data, .*: the evidence of points is rounding noise; "
-        r"the evidence of a point is .*, so far is the model from the data: log joints are exact to .* nats, .*"
+        r"the evidence of a point is .*, the model is far from the data: log joints have rounding errors of .* nats, .*"
     )
     assert re.fullmatch(expected, line)

@@ -1,4 +1,4 @@
-"""Every fuzzer for some seconds, with the cases of the day; ``make fuzz`` runs 10,000 of each."""
+"""Runs every fuzzer for some seconds with the seed of the day; ``make fuzz`` runs 10,000 cases of each."""
 
 import subprocess
 import sys
@@ -39,19 +39,19 @@ def case(rng, folder):
 
 
 @pytest.mark.parametrize("kind", fuzz.kinds())
-def test_what_is_damaged_is_refused_in_one_line_or_sound(kind):
+def test_damaged_input_is_refused_in_one_line_or_harmless(kind):
     seed = fuzz.today()
     outcome = fuzz.fuzz(kind, seed, seconds=SECONDS)
     assert not outcome.wrong, f"python tests/fuzz.py {kind} --seed {seed} --case {outcome.wrong}"
     assert outcome.counts.total() > 0
 
 
-def test_a_fuzzer_tells_crashes_hangs_long_words_and_memory_from_refusals_and_goes_on(tmp_path):
+def test_a_fuzzer_reports_crashes_hangs_wrong_refusals_and_memory_and_continues(tmp_path):
     (tmp_path / "fuzzers").mkdir()
     (tmp_path / "fuzzers/hostile.py").write_text(HOSTILE)
     text = Path(fuzz.__file__).read_text()
-    assert "MOST_WORK, MOST_TIME = 10.0, 60.0" in text
-    (tmp_path / "fuzz.py").write_text(text.replace("MOST_WORK, MOST_TIME = 10.0,", "MOST_WORK, MOST_TIME = 3.0,"))
+    assert "\nMAX_WORK_SECONDS = 10.0\n" in text
+    (tmp_path / "fuzz.py").write_text(text.replace("\nMAX_WORK_SECONDS = 10.0\n", "\nMAX_WORK_SECONDS = 3.0\n"))
     command = [sys.executable, tmp_path / "fuzz.py", "--cases", "9", "--seed", "7"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr

@@ -1,4 +1,4 @@
-"""What happens while a command starts: signals are heard, and a rank that never comes ends the others."""
+"""The start of a command: signals stop it, and a missing rank ends the other ranks."""
 
 import os
 import signal
@@ -6,12 +6,12 @@ import sys
 
 import numpy as np
 import pytest
-from launch import call, ended, hooked, launch, ranks_of, start, train, wait_for
+from launch import call, ended, launch, ranks_of, start, train, wait_for, with_startup_code
 
 from parallel_et.__main__ import COMMANDS
-from parallel_et.control.signals import NOT_BEGUN
-from parallel_et.launch import STOPPING
-from parallel_et.parallel.watched_start import LIMIT
+from parallel_et.control.signals import STOPPED_BEFORE_START
+from parallel_et.launch import STOPPABLE_COMMANDS
+from parallel_et.parallel.watched_start import START_LIMIT_VARIABLE
 
 JOB = """
 [model]
@@ -32,18 +32,18 @@ class Hook:
     def find_spec(self, name, path=None, target=None):
         if name == "{module}":
             sys.meta_path.remove(hook)
-            {does}
+            {action}
 hook = Hook()
 sys.meta_path.insert(0, hook)
 """
 WAIT = """open("here" + rank, "w").close()
             while not os.path.exists("go"):
                 time.sleep(0.01)
-            time.sleep(0.1)  # what came meanwhile is heard"""
+            time.sleep(0.1)  # time for signals that came meanwhile"""
 HANG = """while rank == "{rank}":
                 time.sleep(1)"""
 SECONDS = 6
-"""What ranks wait for each other at the start in these tests."""
+"""Time that ranks wait for each other at the start in these tests."""
 
 
 @pytest.fixture
@@ -53,13 +53,13 @@ def place(tmp_path):
     return tmp_path
 
 
-def at_import(place, module, does):
-    """Environment in which every rank does something when it begins to load a module."""
-    return hooked(place, AT_IMPORT.format(module=module, does=does))
+def at_import(place, module, action):
+    """Return an environment in which every rank runs an action when it starts to load a module."""
+    return with_startup_code(place, AT_IMPORT.format(module=module, action=action))
 
 
 @pytest.mark.parametrize(
-    "module, number, to",
+    "module, number, receiver",
     [
         ("mpi4py", signal.SIGTERM, "one rank"),
         ("mpi4py", signal.SIGUSR1, "mpirun"),
@@ -69,16 +69,16 @@ def at_import(place, module, does):
         ("parallel_et.cli.train", signal.SIGUSR1, "all ranks"),
     ],
 )
-def test_a_signal_while_packages_are_loaded_stops_it_before_it_begins(place, module, number, to):
+def test_a_signal_while_packages_are_loaded_stops_it_before_it_starts(place, module, number, receiver):
     process = start(2, "job.toml", cwd=place, **at_import(place, module, WAIT))
     wait_for(lambda: len(list(place.glob("here?"))) == 2, process)
     pids = ranks_of(place)
-    for pid in {"mpirun": [process.pid], "one rank": pids[1:], "all ranks": pids}[to]:
+    for pid in {"mpirun": [process.pid], "one rank": pids[1:], "all ranks": pids}[receiver]:
         os.kill(pid, number)
     (place / "go").touch()
     _, code, said = ended(process, place)
     assert code == 75, said
-    assert said.count(NOT_BEGUN) == 1
+    assert said.count(STOPPED_BEFORE_START) == 1
     assert not (place / "runs").exists()
     assert train(1, "job.toml", cwd=place).returncode == 0
 
@@ -96,13 +96,13 @@ def set_up(*args):
     return made(*args)
 module.set_up = set_up
 """
-    process = start(None, "job.toml", "--fresh", cwd=place, **hooked(place, code))
+    process = start(None, "job.toml", "--fresh", cwd=place, **with_startup_code(place, code))
     wait_for((place / "here").exists, process)
     process.send_signal(signal.SIGUSR1)
     (place / "go").touch()
     _, code, said = ended(process, place)
     assert code == 75, said
-    assert NOT_BEGUN in said
+    assert STOPPED_BEFORE_START in said
     assert not (place / "runs").exists()
 
 
@@ -112,26 +112,26 @@ import os, signal, sys
 class Late:
     def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGUSR2):
         kill(pid, number)
-sys.late = Late()  # goes when Python takes itself apart, after it has given the signals back
+sys.late = Late()  # deleted while Python shuts down, after it has restored the handlers
 """
-    done = train(1, "job.toml", cwd=place, **hooked(place, code))
+    done = train(1, "job.toml", cwd=place, **with_startup_code(place, code))
     assert done.returncode == 0, done.stderr
     assert "result" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", [name for name in STOPPING if name != "train"])
-def test_every_command_that_stops_listens_before_it_loads_anything(place, name):
+@pytest.mark.parametrize("name", [name for name in STOPPABLE_COMMANDS if name != "train"])
+def test_every_stoppable_command_listens_before_it_loads_packages(place, name):
     waiting = at_import(place, "mpi4py", WAIT)
-    process = start(None, "--help", cwd=place, name=name, **waiting)  # as parallel-et does
+    process = start(None, "--help", cwd=place, name=name, **waiting)  # started by parallel-et
     wait_for((place / "here0").exists, process)
     process.send_signal(signal.SIGUSR2)
     (place / "go").touch()
     _, code, said = ended(process, place)
-    assert (code, said) == (75, NOT_BEGUN + "\n")
+    assert (code, said) == (75, STOPPED_BEFORE_START + "\n")
 
 
-def test_the_commands_that_stop_are_those_that_take_a_limit_of_time():
-    assert {name for name in COMMANDS if "--max-time" in call(name, "--help").stdout} == set(STOPPING)
+def test_the_stoppable_commands_are_the_ones_with_a_time_limit():
+    assert {name for name in COMMANDS if "--max-time" in call(name, "--help").stdout} == set(STOPPABLE_COMMANDS)
 
 
 def test_a_script_that_uses_the_library_keeps_its_signals(place):
@@ -151,23 +151,25 @@ def test_a_script_that_uses_the_library_keeps_its_signals(place):
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_rank_that_hangs_while_it_loads_packages_is_named_and_ends_all(place, rank):
     hanging = at_import(place, "scipy.linalg", HANG.format(rank=rank))
-    done = train(3, "job.toml", cwd=place, **hanging, **{LIMIT: str(SECONDS)})
+    done = train(3, "job.toml", cwd=place, **hanging, **{START_LIMIT_VARIABLE: str(SECONDS)})
     assert done.returncode == 1
-    told = f"start: expected all 3 ranks within {SECONDS} s ({LIMIT}), found nothing of rank {rank}: "
+    message = (
+        f"start: expected all 3 ranks within {SECONDS} s ({START_LIMIT_VARIABLE}), found no message of rank {rank}; "
+    )
     assert (done.stdout + done.stderr).count("start: expected") == 1
-    assert told in done.stderr
+    assert message in done.stderr
     assert not (place / "runs").exists()
 
 
-def test_a_rank_that_does_not_begin_mpi_ends_all(place):
+def test_a_rank_that_does_not_start_mpi_ends_all(place):
     hanging = at_import(place, "mpi4py", HANG.format(rank=1))
-    done = train(3, "job.toml", cwd=place, **hanging, **{LIMIT: str(SECONDS)})
+    done = train(3, "job.toml", cwd=place, **hanging, **{START_LIMIT_VARIABLE: str(SECONDS)})
     assert done.returncode not in (0, 2, 75)
-    assert done.stderr.count(f"Timeout (0:00:0{SECONDS})!") == done.stderr.count(" in begin_with_all_ranks") == 1
+    assert done.stderr.count(f"Timeout (0:00:0{SECONDS})!") == done.stderr.count(" in start_mpi") == 1
     assert not (place / "runs").exists()
 
 
-def test_ranks_wait_as_long_as_it_takes_to_compile(place):
+def test_the_time_for_compilation_is_unlimited(place):
     slow = f"""
 import os, time
 import parallel_et.kernels.cache as module
@@ -177,7 +179,7 @@ def slowly():
     load()
 module.load_declared = slowly
 """
-    done = train(2, "job.toml", cwd=place, **hooked(place, slow), **{LIMIT: str(SECONDS)})
+    done = train(2, "job.toml", cwd=place, **with_startup_code(place, slow), **{START_LIMIT_VARIABLE: str(SECONDS)})
     assert done.returncode == 0, done.stderr
 
 
@@ -185,8 +187,8 @@ def test_little_memory_on_one_rank_ends_all(place):
     (place / "limited.sh").write_text(
         f'[ "$PMI_RANK" = 1 ] && ulimit -v "$1"\nexec {sys.executable} -m parallel_et.train job.toml\n'
     )
-    limit = {LIMIT: str(SECONDS)}
-    for size in (300_000, 440_000, 460_000, 500_000, 540_000):  # of which some hang in BLAS
+    limit = {START_LIMIT_VARIABLE: str(SECONDS)}
+    for size in (300_000, 440_000, 460_000, 500_000, 540_000):  # at some of these sizes BLAS hangs
         done = launch(
             3, "-c", "import os, sys; os.execvp('bash', sys.argv[1:])", "bash", "limited.sh", size, cwd=place, **limit
         )

@@ -1,4 +1,4 @@
-"""All relations of each model and scheme, for one seed; ``tests/relations.py`` runs them for many."""
+"""All relations of each model and scheme for one seed. ``tests/relations.py`` runs many seeds."""
 
 import every
 import pytest
@@ -16,14 +16,14 @@ from relations import tried
         for scheme in schemes_of(model)
     ],
 )
-def test_what_is_learned_changes_as_data_and_start_do(model, scheme):
+def test_learned_parameters_follow_changes_of_data_and_initial_values(model, scheme):
     outcomes = list(tried(model, scheme, seed=0))
     assert outcomes
     assert not [str(one) for one in outcomes if one.broken]
 
 
 @pytest.mark.parametrize("model", list(every.models()), ids=every.label)
-def test_nothing_is_wrong_in_silence_whatever_the_noise(model):
+def test_no_error_is_silent_for_any_noise(model):
     name = model.get("name", every.label(model))
     assert (name in JUDGES) != (name in WITHOUT)
     assert not [str(one) for one in judged(model, 0, FACTORS[::3]) if one.word == "silent"]

@@ -1,4 +1,4 @@
-"""On a real Slurm of two nodes: whatever ends a job, the run goes on, and ends with the bits of one undisturbed."""
+"""Jobs on a real Slurm of two nodes: after any end of a job the run resumes, and the result has the same bits."""
 
 import mmap
 import os
@@ -40,7 +40,7 @@ WHOLE = ("--nodes=2", "--ntasks-per-node=1", "--time=10", "--output=out.log")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A cluster of our own."""
+    """A cluster for these tests."""
     need(*PROGRAMS)
     if os.geteuid():
         without("Slurm's daemons are started by root only")
@@ -72,7 +72,7 @@ def with_job(place):
 
 
 def to_freeze(place):
-    """Environment of a job that is to be frozen: it waits for that when it has written a checkpoint."""
+    """Return the environment of a job that pauses after its first checkpoint, to be frozen there."""
     return paused(place, "runs.checkpoints", "Checkpoints.save")
 
 
@@ -89,7 +89,7 @@ def limited(cluster, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def overtaken(cluster, tmp_path_factory):
-    """A job whose iteration outlasts the notice, so that it is ended by its time limit while other tests run."""
+    """A job with an iteration that outlasts the notice. Its time limit ends it while other tests run."""
     place = with_job(tmp_path_factory.mktemp("overtaken"))
     job = cluster.submit(*WHOLE, NOTICE, TRAIN, "job.toml", cwd=place, **to_freeze(place))
     cluster.freeze(job, place / "runs/job", 2, place / "out.log")
@@ -99,7 +99,7 @@ def overtaken(cluster, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stuck(cluster, undisturbed, tmp_path_factory):
-    """A job that gets nowhere while other tests run: whatever it starts stops at once, to go on later."""
+    """A job without progress: each run in it stops at once with the exit code for resumption."""
     place = with_job(tmp_path_factory.mktemp("stuck"))
     python = place / "python"
     python.write_text(f'#!/bin/bash\n[[ $1 == -m ]] && exit 75\nexec {sys.executable} "$@"\n')
@@ -109,7 +109,7 @@ def stuck(cluster, undisturbed, tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def in_background(request):
-    """Start what takes its time before all else."""
+    """Start the slow jobs before all tests."""
     for name in ("limited", "overtaken", "stuck"):
         request.getfixturevalue(name)
 
@@ -123,7 +123,7 @@ def assert_same(run, undisturbed, said):
             np.testing.assert_array_equal(found.history[name], expected.history[name], err_msg=f"{name}\n{said}")
 
 
-def test_a_job_survives_being_queued_again_by_others(cluster, undisturbed, place):
+def test_a_job_that_is_requeued_by_others_resumes(cluster, undisturbed, place):
     size = ("--nodes", 2, "--ntasks-per-node", 1, "--time", "10:00")
     written = call("slurm", "job.toml", *size, "--write", "job.sbatch", cwd=place)
     assert written.returncode == 0, written.stderr
@@ -134,13 +134,13 @@ def test_a_job_survives_being_queued_again_by_others(cluster, undisturbed, place
     state, code, said = cluster.end(job, 150, log)
     assert (state, code) == ("COMPLETED", 0), said
     assert "stopped by a signal" in said
-    assert "goes on from" in said
+    assert "resumes from" in said
     assert cluster.field(job, "Restarts") == "1"
     assert_same(place / "runs/job", undisturbed, said)
     assert not (place / "runs/job.restarts").exists()
 
 
-def test_a_cancelled_job_is_not_queued_again_and_goes_on_when_submitted_again(cluster, undisturbed, place):
+def test_a_cancelled_job_is_not_requeued_and_resumes_when_submitted_again(cluster, undisturbed, place):
     log = place / "out.log"
     job = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place, **to_freeze(place))
     cluster.freeze(job, place / "runs/job", 2, log)
@@ -152,11 +152,11 @@ def test_a_cancelled_job_is_not_queued_again_and_goes_on_when_submitted_again(cl
     again = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place)
     state, code, said = cluster.end(again, 120, log)
     assert (state, code) == ("COMPLETED", 0), said
-    assert "goes on from" in said
+    assert "resumes from" in said
     assert_same(place / "runs/job", undisturbed, said)
 
 
-def test_a_job_started_by_mpirun_is_queued_again_after_the_notice(cluster, undisturbed, place):
+def test_a_job_started_by_mpirun_is_requeued_after_the_notice(cluster, undisturbed, place):
     log = place / "out.log"
     script = SCRIPTS / "train-mpirun.sbatch"
     job = cluster.submit(*WHOLE, script, "job.toml", "--output", "there", "--fresh", cwd=place, **to_freeze(place))
@@ -167,11 +167,11 @@ def test_a_job_started_by_mpirun_is_queued_again_after_the_notice(cluster, undis
     assert (state, code) == ("COMPLETED", 0), said
     assert said.count("stopped with work left and queued again") == 1
     assert "on 2 ranks" in said
-    assert "goes on from" in said
+    assert "resumes from" in said
     assert_same(place / "there", undisturbed, said)
 
 
-def test_a_chain_goes_on_from_link_to_link(cluster, undisturbed, place):
+def test_each_job_of_a_chain_resumes_the_one_before(cluster, undisturbed, place):
     said = cluster.ask(
         SCRIPTS / "chain.sh", 3, *WHOLE, "--open-mode=append", TRAIN, "job.toml", cwd=place, **to_freeze(place)
     )
@@ -182,12 +182,12 @@ def test_a_chain_goes_on_from_link_to_link(cluster, undisturbed, place):
     cluster.thaw(jobs[0], log)
     ends = [cluster.end(job, 120, log) for job in jobs]
     assert [end[:2] for end in ends] == [("FAILED", 75), ("COMPLETED", 0), ("COMPLETED", 0)], ends[-1][2]
-    assert ends[-1][2].count("goes on from") == 1
+    assert ends[-1][2].count("resumes from") == 1
     assert "this run is finished" in ends[-1][2]
     assert_same(place / "runs/job", undisturbed, ends[-1][2])
 
 
-def test_a_job_that_its_user_stops_is_not_queued_again(cluster, place):
+def test_a_job_that_its_user_stops_is_not_requeued(cluster, place):
     log = place / "out.log"
     job = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place, **to_freeze(place))
     cluster.freeze(job, place / "runs/job", 2, log)
@@ -210,7 +210,7 @@ def test_tasks_of_an_array_share_the_seeds(cluster, place):
         assert "of 3 trials" in said
 
 
-def test_ranks_that_each_believe_to_be_alone_are_refused_by_one_line(cluster, place):
+def test_ranks_that_were_started_separately_are_refused_in_one_line(cluster, place):
     log = place / "out.log"
     job = cluster.submit(*WHOLE, TRAIN, "job.toml", cwd=place, MPI="none")
     state, code, said = cluster.end(job, 60, log)
@@ -219,7 +219,7 @@ def test_ranks_that_each_believe_to_be_alone_are_refused_by_one_line(cluster, pl
     assert not (place / "runs/job").exists()
 
 
-def test_a_single_rank_in_a_batch_script_is_no_mistake(cluster, place):
+def test_a_single_rank_in_a_batch_script_is_allowed(cluster, place):
     text = f"#!/bin/sh\n{sys.executable} -m parallel_et.train job.toml --set anneal.iterations=2\n"
     (place / "plain.sh").write_text(text)
     state, code, said = cluster.end(cluster.submit(*WHOLE, "plain.sh", cwd=place), 60, place / "out.log")
@@ -227,7 +227,7 @@ def test_a_single_rank_in_a_batch_script_is_no_mistake(cluster, place):
     assert "on 1 rank" in said
 
 
-def test_what_killed_ranks_left_in_shared_memory_is_removed_and_nothing_else(cluster, place):
+def test_only_shared_memory_of_killed_ranks_is_removed(cluster, place):
     left, used, young = (Path(f"/dev/shm/mpich_shm_{os.getpid()}_{name}") for name in ("left", "used", "young"))
     try:
         for path in (left, used, young):
@@ -245,7 +245,7 @@ def test_what_killed_ranks_left_in_shared_memory_is_removed_and_nothing_else(clu
             path.unlink(missing_ok=True)
 
 
-def test_a_job_that_gets_nowhere_gives_up(cluster, stuck):
+def test_a_job_without_progress_gives_up(cluster, stuck):
     job, place = stuck
     state, code, said = cluster.end(job, 150, place / "out.log")
     assert (state, code) == ("FAILED", 1), said
@@ -253,7 +253,7 @@ def test_a_job_that_gets_nowhere_gives_up(cluster, stuck):
     assert "gave up: 2 starts in a row without a newer checkpoint in runs/job/checkpoints, the newest: none" in said
 
 
-def test_a_job_is_queued_again_before_its_time_is_over(cluster, limited, undisturbed):
+def test_a_job_is_requeued_before_its_time_limit(cluster, limited, undisturbed):
     job, place = limited
     state, code, said = cluster.end(job, 200, place / "out.log")
     assert (state, code) == ("COMPLETED", 0), said
@@ -261,15 +261,15 @@ def test_a_job_is_queued_again_before_its_time_is_over(cluster, limited, undistu
     assert cluster.field(job, "NodeList") == "n[1-2]"
     assert "on 4 ranks" in said
     assert "stopped with work left and queued again" in said
-    assert "goes on from" in said
+    assert "resumes from" in said
     assert "DUE TO TIME LIMIT" not in said
     assert_same(place / "runs/job", undisturbed, said)
 
 
-def test_a_job_that_its_time_limit_ends_is_queued_again_too(cluster, overtaken, undisturbed):
+def test_a_job_that_is_ended_by_its_time_limit_is_requeued(cluster, overtaken, undisturbed):
     job, place = overtaken
     state, code, said = cluster.end(job, 200, place / "out.log")
     assert (state, code) == ("COMPLETED", 0), said
     assert "DUE TO TIME LIMIT" in said
-    assert "goes on from" in said
+    assert "resumes from" in said
     assert_same(place / "runs/job", undisturbed, said)

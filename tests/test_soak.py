@@ -1,4 +1,4 @@
-"""The soak at small size; ``make soak`` runs the large one."""
+"""A small soak; ``make soak`` runs the large one."""
 
 import os
 import random
@@ -20,7 +20,7 @@ from parallel_et.schemes import SCHEMES
 
 
 def test_runs_disturbed_in_many_ways_on_many_numbers_of_ranks_end_with_the_same_bits():
-    """Eight of all ways, others each time."""
+    """Run eight disturbances of random kinds."""
     assert soak.soak(8, seed=int.from_bytes(os.urandom(4), "little"), jobs=2)
 
 

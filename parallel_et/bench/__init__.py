@@ -1,1 +1,1 @@
-"""What is measured: iterations beside one matrix product, and ways to write and read."""
+"""Measurements: the time of an iteration relative to one matrix product, and of ways to write and read."""

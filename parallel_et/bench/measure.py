@@ -1,4 +1,4 @@
-"""What the benchmark measures: one EM iteration beside the one matrix product that it cannot do without."""
+"""Measurements of the benchmark: the time of an EM iteration relative to the matrix product Y W that it needs."""
 
 from collections.abc import Callable
 from time import perf_counter, thread_time
@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parallel_et.bench.workloads import Workload, nearby, sample
+from parallel_et.bench.workloads import Workload, draw_points, nearby_params
 from parallel_et.control.process import peak_bytes, reset_peak
-from parallel_et.core.capabilities import pictures_of
+from parallel_et.core.capabilities import cause_images_of
 from parallel_et.em.loop import em_step
 from parallel_et.em.timer import PHASES, Timer
 from parallel_et.kernels.rows import Rows
@@ -17,29 +17,32 @@ from parallel_et.parallel.shards import owners
 from parallel_et.runs.memory_demand import count_statistics
 from parallel_et.runs.setup import set_up
 
-FEWEST, MOST = 7, 200
-"""Repetitions."""
+MIN_REPETITIONS = 7
+MAX_REPETITIONS = 200
 BLOCKS = (128, 256, 512, 1024, 2048)
-"""Block sizes that the product is tried with, besides the one that the iteration has."""
-FAR = (64, 1024, 10000)
-"""Numbers of ranks that the scaling is predicted for."""
-HOLDS, MANY = (0.9, 0.5), 1024
-"""Efficiencies of which is told up to how many ranks they hold, and of how many that is looked at."""
+"""Points per block that the product is timed with, in addition to the block size of the iteration."""
+PREDICTED_RANKS = (64, 1024, 10000)
+"""Numbers of ranks for which the scaling is predicted."""
+EFFICIENCIES = (0.9, 0.5)
+"""Efficiencies for which the largest number of ranks is predicted."""
+MAX_RANKS = 1024
+"""Largest number of ranks that is considered for these efficiencies."""
 SELECTING = ("prepare", "select", "cut", "communication", "mstep")
-"""Phases in which a selection that is learned may take time; in some others do so as well, which is counted for it."""
-LARGE = 1 << 24
-"""Bytes of a message that shows the bandwidth."""
-SMALL = 10
-"""Messages of an iteration besides those in which works are shared out."""
+"""Phases in which a learned selection takes time. Their other work is attributed to the selection as well."""
+LARGE_MESSAGE_BYTES = 1 << 24
+"""Bytes of the message that measures the bandwidth."""
+MESSAGES = 10
+"""Messages of an iteration, without the messages that share the work of the M-step."""
 
 
-def measure_beside_product(
-    workload: Workload, points: int, ranks: Ranks, seconds: float, threads: int
-) -> dict[str, Any]:
-    """Measure a workload on one rank, and on several also with the same work for all and the same for each."""
+def measure_with_product(workload: Workload, points: int, ranks: Ranks, seconds: float, threads: int) -> dict[str, Any]:
+    """Measure a workload on one rank. On several ranks, also measure strong and weak scaling.
+
+    Strong scaling has the same number of points on all ranks together, and weak scaling the same number on each rank.
+    """
     if ranks.size == 1:
         return measure(workload, points, ranks, seconds, threads)
-    single = ranks.on_root_alone(lambda root: measure(workload, points, root, seconds, threads))
+    single = ranks.run_on_root(lambda root: measure(workload, points, root, seconds, threads))
     strong = measure(workload, points, ranks, seconds, threads)
     weak = measure(workload, points * ranks.size, ranks, seconds, threads)
     return {
@@ -53,12 +56,12 @@ def measure_beside_product(
 
 
 def measure_computing(workload: Workload, points: int, ranks: Ranks, seconds: float) -> dict[str, Any]:
-    """The processor time that ranks compute for in an iteration, however many share a core; messages are left aside.
+    """Measure the processor time that ranks compute for in an iteration, without messages; ranks may share cores.
 
-    ``computing`` has the efficiency that this would give, and the one that ``predict`` makes of one rank's phases.
+    ``computing`` has the efficiency that follows, and the efficiency that ``predict`` gives for one rank's phases.
     """
     Timer.now = thread_time
-    single = ranks.on_root_alone(lambda root: measure(workload, points, root, seconds, 1))
+    single = ranks.run_on_root(lambda root: measure(workload, points, root, seconds, 1))
     row = measure(workload, points, ranks, seconds, 1)
     mine = sum(spent for phase, spent in row["phases"].items() if phase != "communication")
     one = sum(spent for phase, spent in single["phases"].items() if phase != "communication")
@@ -68,15 +71,15 @@ def measure_computing(workload: Workload, points: int, ranks: Ranks, seconds: fl
 
 
 def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads: int) -> dict[str, Any]:
-    """Time the iteration, and on one rank in turn with it the product, until the time is up; medians of all."""
-    source = sample(workload, points)
+    """Time the iteration, and on one rank the product in turn with it, until the time is up; return the medians."""
+    source = draw_points(workload, points)
     problem, begin, _ = set_up(workload.job(threads), source, ranks)
-    params = ranks.share({**begin, **nearby(source)})
-    state, fields = problem.initial_state(params), np.ascontiguousarray(pictures_of(problem.model, params))
+    params = ranks.broadcast({**begin, **nearby_params(source)})
+    state, fields = problem.initial_state(params), np.ascontiguousarray(cause_images_of(problem.model, params))
     settings = problem.schedule.settings(state)
     learned, _ = em_step(problem, ranks, state, settings)
-    if workload.rank:  # it has a kernel and targets from now on, and measures leverages once more
-        state = learned._replace(params=ranks.share({**learned.params, **nearby(source)}))
+    if workload.rank:  # the selection now has a kernel and targets, and computes the leverages again
+        state = learned._replace(params=ranks.broadcast({**learned.params, **nearby_params(source)}))
         settings = problem.schedule.settings(state)
         em_step(problem, ranks, state, settings)
     floors: dict[int, list[float]] = {}
@@ -86,10 +89,12 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
     reset_peak()
     times: list[float] = []
     infos, begun = [], perf_counter()
-    while ranks.of_root(len(times) < FEWEST or (len(times) < MOST and perf_counter() - begun < limit)):
+    while ranks.broadcast_object(
+        len(times) < MIN_REPETITIONS or (len(times) < MAX_REPETITIONS and perf_counter() - begun < limit)
+    ):
         for size, found in floors.items():
             found.append(multiply(problem.rows, fields, size))
-        ranks.meet()
+        ranks.barrier()
         start = perf_counter()
         _, info = em_step(problem, ranks, state, settings)
         times.append(ranks.max(perf_counter() - start))
@@ -143,7 +148,7 @@ def measure(workload: Workload, points: int, ranks: Ranks, limit: float, threads
 
 
 def multiply(rows: Rows, W: np.ndarray, size: int) -> float:
-    """Seconds that Y W takes in blocks of that size."""
+    """Return the seconds of the product Y W in blocks of this size."""
     out = np.empty((size, W.shape[1]))
     begun = perf_counter()
     for first in range(0, len(rows), size):
@@ -153,13 +158,13 @@ def multiply(rows: Rows, W: np.ndarray, size: int) -> float:
 
 
 class Network(NamedTuple):
-    """What ranks are connected by.
+    """The speed of the connections between ranks.
 
     Attributes
     ----------
-    latency : seconds that a message takes from rank to rank
+    latency : seconds of a message from rank to rank
     bandwidth : bytes a second that a rank sends
-    memory : bytes a second that a rank reads and adds up of what others of its node have written
+    memory : bytes a second that a rank reads and adds from the shared memory of its node
     """
 
     latency: float
@@ -168,20 +173,24 @@ class Network(NamedTuple):
 
 
 def measure_network(ranks: Ranks) -> Network:
-    """That of these ranks, two or more."""
-    small, large = (time_of_sum(ranks, size) for size in (1, LARGE // 8))
-    shared = time_of_sum_in_memory(ranks, LARGE // 16)
-    return Network(small / (ranks.size - 1).bit_length(), 2 * LARGE * (1 - 1 / ranks.size) / large, LARGE / shared)
+    """Measure the network of these ranks, at least two."""
+    small, large = (time_of_sum(ranks, size) for size in (1, LARGE_MESSAGE_BYTES // 8))
+    shared = time_of_sum_in_memory(ranks, LARGE_MESSAGE_BYTES // 16)
+    return Network(
+        small / (ranks.size - 1).bit_length(),
+        2 * LARGE_MESSAGE_BYTES * (1 - 1 / ranks.size) / large,
+        LARGE_MESSAGE_BYTES / shared,
+    )
 
 
 def time_of_sum_in_memory(ranks: Ranks, size: int) -> float:
-    """Seconds of a sum of that many words, of 16 bytes, over the ranks of a node."""
-    node = ranks.node
-    words, values = node.room("words", (node.size, 2, size), np.int64), node.room("sums", (size,))
+    """Return the seconds of a sum of this many words of 16 bytes over the ranks of a node."""
+    node = ranks.work_sharing
+    words, values = node.shared_array("words", (node.size, 2, size), np.int64), node.shared_array("sums", (size,))
     words[node.rank], values[:], times = 0, 0.0, []
     for _ in range(20):
         words[node.rank] += 1
-        ranks.meet()
+        ranks.barrier()
         begun = perf_counter()
         node.sum(words, lambda total, first: None, values)
         times.append(perf_counter() - begun)
@@ -189,59 +198,71 @@ def time_of_sum_in_memory(ranks: Ranks, size: int) -> float:
 
 
 def time_of_sum(ranks: Ranks, size: int) -> float:
-    """Seconds of a sum of that many integers over the ranks."""
+    """Return the seconds of a sum of this many integers over the ranks."""
     values, times = np.zeros(size, np.int64), []
     for _ in range(20):
-        ranks.meet()
+        ranks.barrier()
         begun = perf_counter()
         ranks.sum(values)
         times.append(perf_counter() - begun)
     return ranks.max(float(np.median(times)))
 
 
-def largest_share(sizes: list[int], ranks: int) -> float:
-    """Of a work in pieces of these sizes, what the rank that has most of it does."""
+def largest_fraction(sizes: list[int], ranks: int) -> float:
+    """Return the fraction of a work in pieces of these sizes that the busiest rank does."""
     return float(np.bincount(owners(sizes, ranks), sizes).max() / sum(sizes))
 
 
 def predict(row: dict[str, Any], network: Network, on_node: int = 64, *others: int) -> dict[str, Any]:
-    """Efficiency on many ranks, with the same points for all (strong) and for each (weak), from measured parts.
+    """Predict the efficiency on many ranks from measured phases.
 
-    A rank's share of the points, in whole blocks, takes its share of the time, and so do its pieces of what is dealt
-    out; what each node does is shared by its ranks, of which there are ``on_node``; all else stays as it is. A message
-    takes the latency for each doubling of the ranks. Where the M-step is dealt out, a rank reads a share of the sums of
-    all on its node, 16 bytes an element in all, and copies the fields. What nodes exchange, the sums once and again as
-    numbers, and the pieces, is shared by their ranks. Else, in a reduction to the root and a broadcast, a rank sends
-    twice what there is, but for its own share. ``holds`` are the largest numbers of ranks, up to ``MANY``, that have
-    such an efficiency (strong).
+    * The time of the points is proportional to the blocks of a rank.
+    * The time of shared work is proportional to the pieces of a rank. The ranks of a node share the work of the node.
+    * All other work takes the same time on any number of ranks.
+    * A message takes the latency for each doubling of the ranks.
+    * If the ranks share the M-step, each reads its part of the sums of its node, 16 bytes an element, and copies the
+      fields. Nodes exchange the sums, as words and again as numbers, and the pieces; their ranks share these messages.
+    * Otherwise a rank sends all sums and fields twice, except for its own part: in a reduction and a broadcast.
+
+    Parameters
+    ----------
+    row : result of ``measure_with_product``
+    network : speed of the connections
+    on_node : ranks of a node
+    others : further numbers of ranks to predict for
+
+    Returns
+    -------
+    dict : ``strong`` and ``weak`` efficiency by number of ranks (the same points for all ranks, or for each rank).
+        ``holds`` has the largest number of ranks, up to ``MAX_RANKS``, for each strong efficiency
     """
     one = row.get("one_rank", row)
     phases = {phase: 1e-6 * spent * one["N"] for phase, spent in one["phases"].items()}
     points = sum(phases[phase] for phase in ("select", "states", "statistics"))
     fixed = phases["prepare"] + phases["communication"] + phases["mstep"]
-    alone = fixed - sum(work["seconds"] for work in one["dealt"])
+    unshared = fixed - sum(work["seconds"] for work in one["dealt"])
     sums, fields = 1e6 * one["message_mb"], 8 * one["D"] * one["H"]
     pieces = 8 * sum(sum(work["sizes"]) for work in one["dealt"])
     blocks = -(-one["N"] // one["block"])
 
-    def talk(ranks: int) -> float:
-        messages = (SMALL + len(one["dealt"])) * network.latency * (ranks - 1).bit_length()
+    def communication(ranks: int) -> float:
+        messages = (MESSAGES + len(one["dealt"])) * network.latency * (ranks - 1).bit_length()
         if not one["dealt"]:
             return messages + (1 - 1 / ranks) * 2 * (sums + fields) / network.bandwidth
         here, nodes = min(ranks, on_node), -(-ranks // on_node)
         read = (sums + fields) / network.memory if here > 1 else 0.0
         return messages + read + (1 - 1 / nodes) * (1.5 * sums + pieces) / (here * network.bandwidth)
 
-    def share(work: dict[str, Any], ranks: int) -> float:
+    def fraction(work: dict[str, Any], ranks: int) -> float:
         if not work["once"]:
             return 1 / min(ranks, on_node)
-        return largest_share(work["sizes"], ranks) if work["sizes"] else 1 / ranks
+        return largest_fraction(work["sizes"], ranks) if work["sizes"] else 1 / ranks
 
     def rest(ranks: int) -> float:
-        return alone + sum(work["seconds"] * share(work, ranks) for work in one["dealt"])
+        return unshared + sum(work["seconds"] * fraction(work, ranks) for work in one["dealt"])
 
     def time_on(ranks: int) -> float:
-        return points * -(-blocks // ranks) / blocks + rest(ranks) + talk(ranks)
+        return points * -(-blocks // ranks) / blocks + rest(ranks) + communication(ranks)
 
     def strong(ranks: int) -> float:
         return (points + fixed) / (ranks * time_on(ranks))
@@ -250,9 +271,11 @@ def predict(row: dict[str, Any], network: Network, on_node: int = 64, *others: i
         return next((ranks for ranks in (2**k for k in range(1, 31)) if found(ranks)), None)
 
     return {
-        "strong": {ranks: strong(ranks) for ranks in (*FAR, *others)},
-        "weak": {ranks: (points + fixed) / (points + rest(ranks) + talk(ranks)) for ranks in FAR},
-        "holds": {share: max(n for n in range(1, MANY + 1) if n == 1 or strong(n) >= share) for share in HOLDS},
+        "strong": {ranks: strong(ranks) for ranks in (*PREDICTED_RANKS, *others)},
+        "weak": {ranks: (points + fixed) / (points + rest(ranks) + communication(ranks)) for ranks in PREDICTED_RANKS},
+        "holds": {
+            goal: max(n for n in range(1, MAX_RANKS + 1) if n == 1 or strong(n) >= goal) for goal in EFFICIENCIES
+        },
         "root_dominates_at": first(lambda ranks: rest(ranks) > points / ranks),
-        "network_dominates_at": first(lambda ranks: talk(ranks) > points / ranks),
+        "network_dominates_at": first(lambda ranks: communication(ranks) > points / ranks),
     }

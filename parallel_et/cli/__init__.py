@@ -1,10 +1,10 @@
-"""What the commands do: arguments, and words for people."""
+"""The command line: options of the commands, and their output."""
 
 import argparse
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeVar
 
-from parallel_et.control.signals import STOPPED as STOPPED
+from parallel_et.control.signals import EXIT_STOPPED as EXIT_STOPPED
 from parallel_et.core.schema import duration
 from parallel_et.errors import UserError
 from parallel_et.runs.directory import RunDirectory
@@ -13,45 +13,47 @@ T = TypeVar("T")
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaints are one line."""
+    """An argument parser with error messages of one line."""
 
-    def __init__(self, name: str, does: str, example: str) -> None:
+    def __init__(self, name: str, description: str, example: str) -> None:
         super().__init__(
             prog=f"python -m parallel_et {name}",
-            description=does,
+            description=description,
             epilog=f"example:\n  {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    def add_job(self, does: str) -> None:
-        """The job file and settings of its keys."""
-        self.add_argument("job", metavar="JOB.toml", help=does)
-        what = "set a key of the job; may be repeated"
-        self.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help=what)
+    def add_job(self, description: str) -> None:
+        """Add the job file and settings of its keys."""
+        self.add_argument("job", metavar="JOB.toml", help=description)
+        setting = "set a key of the job; may be repeated"
+        self.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help=setting)
 
     def add_max_time(self) -> None:
-        """When to stop before the end."""
-        stop = "stop in time before so much time has passed, with exit code 75; the same command goes on"
+        """Add the time limit."""
+        stop = "stop before this time has passed, with exit code 75; the same command resumes"
         self.add_argument("--max-time", metavar="H:MM:SS", type=self._time, help=stop)
 
     def add_running(self) -> None:
-        """What makes no difference to a file that is written piece by piece."""
-        self.add_argument("--fresh", action="store_true", help="start over, also if FILE is there")
+        """Add the options of commands that write a file piece by piece."""
+        self.add_argument("--fresh", action="store_true", help="start over, and replace an existing FILE")
         self.add_argument("--quiet", action="store_true", help="print errors only")
         self.add_max_time()
 
     def add_cutting(self, bad: str) -> None:
-        """What all have that cut; ``bad`` says what makes a file a bad one."""
-        self.add_argument("--seed", metavar="NUMBER", type=int, default=1, help="of all that is random; 1 by default")
-        does = f"what {bad}, is: fatal (by default), or named and skipped"
-        self.add_argument("--bad", choices=("fatal", "skip"), default="fatal", help=does)
+        """Add the options of commands that cut patches or segments; ``bad`` describes an unusable file."""
+        self.add_argument(
+            "--seed", metavar="NUMBER", type=int, default=1, help="seed of all random numbers; default: 1"
+        )
+        effect = f"effect of {bad}: an error (default), or a message, and the file is skipped"
+        self.add_argument("--bad", choices=("fatal", "skip"), default="fatal", help=effect)
 
     def add_trust(self) -> None:
-        """Whose code may be executed, where a run is of a model or scheme of a file."""
-        trust = "run the code of a model or scheme of its author's that lies in the run directory"
+        """Add the permission to execute the code of a custom model or scheme."""
+        trust = "execute the code of a custom model or scheme in the run directory"
         self.add_argument("--trust", action="store_true", help=trust)
         for kind in ("model", "scheme"):
-            again = f"the {kind} of the run, named again, if it is of a file"
+            again = f"file of the custom {kind} of the run"
             self.add_argument(f"--{kind}", metavar="FILE", help=again)
 
     def _time(self, text: str) -> float:
@@ -61,7 +63,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"--max-time: {error}")
 
     def options(self, argv: Sequence[str], kind: Callable[..., T]) -> T:
-        """What the command line says, as ``kind`` has it; what that refuses is a complaint of the parser."""
+        """Parse the command line to an object of the class ``kind``; its UserErrors become errors of the parser."""
         args = vars(self.parse_args(argv))
         try:
             return kind(**args)
@@ -69,11 +71,11 @@ class Parser(argparse.ArgumentParser):
             self.error(str(error))
 
     def error(self, message: str) -> NoReturn:
-        """Raise the line instead of printing the usage and leaving."""
+        """Raise a UserError instead of printing the usage and exiting."""
         raise UserError(f"{self.prog}: {message}; --help shows an example")
 
 
-def trusted_run(args: argparse.Namespace) -> tuple[RunDirectory, dict[str, str]]:
-    """The directory of a run, and the files of a model or a scheme that may be executed for it, by section."""
+def directory_and_files(args: argparse.Namespace) -> tuple[RunDirectory, dict[str, str]]:
+    """Return the directory of a run, and the files of its custom model and scheme that may be executed, by section."""
     directory = RunDirectory(args.run)
-    return directory, directory.trusted(args.trust, args.model, args.scheme)
+    return directory, directory.trusted_files(args.trust, args.model, args.scheme)

@@ -1,4 +1,4 @@
-"""``python -m parallel_et bench``: one EM iteration beside the one matrix product that it cannot do without."""
+"""``python -m parallel_et bench``: the time of one EM iteration, relative to one matrix product."""
 
 import argparse
 import json
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from parallel_et.bench.measure import (
-    FAR,
-    HOLDS,
+    EFFICIENCIES,
+    PREDICTED_RANKS,
     Network,
-    measure_beside_product,
     measure_computing,
     measure_network,
+    measure_with_product,
     predict,
 )
 from parallel_et.bench.streaming import compare_streaming, stream_table
@@ -26,38 +26,47 @@ from parallel_et.parallel.communicator import Ranks
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = Parser(
         "bench",
-        "Measure one EM iteration of workloads of published sizes beside the product Y W in float64, in one process "
-        "and on the same data; under mpirun also how well many ranks share the work.",
+        "Measure one EM iteration of workloads of published sizes, and the product Y W in float64 on the same data. "
+        "Under mpirun, also measure the parallel efficiency.",
         "mpirun -n 2 python -m parallel_et bench W3 M3 --profile",
     )
     known = [w.id for w in WORKLOADS]
-    parser.add_argument("workloads", nargs="*", metavar="ID", help=f"{', '.join(known)}; all by default")
-    parser.add_argument("--json", action="store_true", help="print a list of objects instead of a table")
-    parser.add_argument("--profile", action="store_true", help="also print the microseconds a point of each phase")
-    parser.add_argument("--model-scaling", action="store_true", help="also predict the efficiency on many ranks")
+    parser.add_argument("workloads", nargs="*", metavar="ID", help=f"{', '.join(known)}; default: all")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument(
+        "--profile", action="store_true", help="also print the time of each phase, in microseconds a point"
+    )
+    parser.add_argument("--model-scaling", action="store_true", help="also predict the efficiency on more ranks")
     parser.add_argument(
         "--computing",
         action="store_true",
-        help="measure instead the processor time that ranks compute for, beside what is predicted; cores may be shared",
+        help="measure only the processor time of the ranks, and compare it with the prediction; ranks may share cores",
     )
-    parser.add_argument("--stream", action="store_true", help="compare rows read again in every pass with kept ones")
-    parser.add_argument("--seconds", type=float, default=4.0, help="time to spend on a measurement, 4 by default")
-    parser.add_argument("--scale", type=float, default=1.0, help="take that share of the points")
-    parser.add_argument("--block", type=int, help="points a block, instead of what follows from the sizes")
-    parser.add_argument("--threads", type=int, default=1, help="threads of a rank")
-    parser.add_argument("--temperature", type=float, help="instead of the workloads' own")
-    parser.add_argument("--latency", type=float, metavar="US", help="of the network to predict for, in microseconds")
-    parser.add_argument("--bandwidth", type=float, metavar="GB", help="of that network, in gigabytes a second")
     parser.add_argument(
-        "--memory", type=float, metavar="GB", help="that a rank reads a second of what others of its node wrote"
+        "--stream", action="store_true", help="compare rows that are read again in every pass with rows in memory"
     )
-    parser.add_argument("--node", type=int, default=64, metavar="RANKS", help="of each node, 64 by default")
-    parser.add_argument("--io", action="store_true", help="measure instead how fast all ranks write one file")
-    parser.add_argument("--megabytes", type=float, default=400.0, help="to write for --io, 400 by default")
-    parser.add_argument("--folder", default=".", help="to write in for --io, the current one by default")
+    parser.add_argument("--seconds", type=float, default=4.0, help="seconds for each measurement; default: 4")
+    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the points to use; default: 1")
+    parser.add_argument("--block", type=int, help="points of a block; default: computed from the sizes")
+    parser.add_argument("--threads", type=int, default=1, help="threads of a rank; default: 1")
+    parser.add_argument("--temperature", type=float, help="temperature of the E-step; default: that of the workload")
+    parser.add_argument("--latency", type=float, metavar="US", help="latency of the predicted network, in microseconds")
+    parser.add_argument(
+        "--bandwidth", type=float, metavar="GB", help="bandwidth of the predicted network, in gigabytes a second"
+    )
+    parser.add_argument(
+        "--memory",
+        type=float,
+        metavar="GB",
+        help="speed at which a rank reads data that other ranks of its node wrote, in gigabytes a second",
+    )
+    parser.add_argument("--node", type=int, default=64, metavar="RANKS", help="ranks of a node; default: 64")
+    parser.add_argument("--io", action="store_true", help="measure only how fast all ranks write one file")
+    parser.add_argument("--megabytes", type=float, default=400.0, help="size of the file of --io; default: 400")
+    parser.add_argument("--folder", default=".", help="folder of the file of --io; default: the current folder")
     args = parser.parse_args(argv)
     for name in args.workloads:
         if name not in known:
@@ -80,7 +89,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(ranks: Ranks, argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
     asked = (args.latency and 1e-6 * args.latency, *(x and 1e9 * x for x in (args.bandwidth, args.memory)))
     if args.model_scaling and ranks.size == 1 and None in asked:
@@ -111,7 +120,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
             if ranks.is_root and not args.json:
                 print(computing_line(rows[-1]), flush=True)
             continue
-        rows.append(measure_beside_product(workload, points, ranks, args.seconds, args.threads))
+        rows.append(measure_with_product(workload, points, ranks, args.seconds, args.threads))
         if ranks.is_root and not args.json:
             print(table(rows[-1], args.profile, title=len(rows) == 1), flush=True)
     if args.model_scaling:
@@ -127,7 +136,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
 
 
 def table(row: dict[str, Any], with_phases: bool, title: bool) -> str:
-    """The figures of a workload in a line, and maybe those of its phases below it."""
+    """Return the figures of a workload in one line, and optionally of its phases in a second line."""
     many = "strong" in row
     columns = {
         "id": f"{row['id']:3}",
@@ -154,19 +163,19 @@ def table(row: dict[str, Any], with_phases: bool, title: bool) -> str:
     lines.append("  ".join(cell.rjust(len(name)) for name, cell in columns.items()))
     if with_phases:
         whole = sum(row["phases"].values())
-        shares = [f"{phase} {spent:.3g} ({spent / whole:.0%})" for phase, spent in row["phases"].items()]
-        lines.append("     us a point: " + ", ".join(shares))
+        fractions = [f"{phase} {spent:.3g} ({spent / whole:.0%})" for phase, spent in row["phases"].items()]
+        lines.append("     us a point: " + ", ".join(fractions))
     return "\n".join(lines)
 
 
 def computing_line(row: dict[str, Any]) -> str:
-    """What ranks computed for, beside the prediction."""
-    shares = " and ".join(f"{what} {share:.1%}" for what, share in row["computing"].items())
-    return f"{row['id']} with {row['N']} points on {row['ranks']} ranks, but for messages: {shares} efficient"
+    """Return the measured and predicted efficiency in one line."""
+    found = " and ".join(f"{name} {efficiency:.1%}" for name, efficiency in row["computing"].items())
+    return f"{row['id']} with {row['N']} points on {row['ranks']} ranks, without messages: {found} efficient"
 
 
 def io_table(rows: list[dict[str, Any]]) -> str:
-    """The ways to write in lines."""
+    """Return the figures of each way to write, one a line."""
     size, ranks, rounds = (rows[0][name] for name in ("megabytes", "ranks", "rounds"))
     lines = [
         f"{size:.0f} MB on {ranks} ranks, median of {rounds}, until safe on the disk:",
@@ -178,19 +187,19 @@ def io_table(rows: list[dict[str, Any]]) -> str:
 
 
 def scaling_table(rows: list[dict[str, Any]], network: Network, on_node: int) -> str:
-    """The predictions in lines."""
+    """Return the predictions, one workload a line."""
     lines = [
         f"predicted from the phases above for {on_node} ranks a node, a latency of {network.latency * 1e6:.1f} us, "
         f"{network.bandwidth / 1e9:.2f} GB/s between nodes and {network.memory / 1e9:.2f} GB/s within:",
         "id   "
-        + "".join(f"{f'on {ranks} ranks: strong, weak':>33}" for ranks in FAR)
+        + "".join(f"{f'on {ranks} ranks: strong, weak':>33}" for ranks in PREDICTED_RANKS)
         + "   root, network dominate from"
-        + "".join(f", {share:.0%}" for share in HOLDS)
+        + "".join(f", {share:.0%}" for share in EFFICIENCIES)
         + " up to",
     ]
     for row in rows:
         found = row["scaling"]
-        cells = "".join(f"{found['strong'][ranks]:>24.1%}, {found['weak'][ranks]:>6.1%} " for ranks in FAR)
+        cells = "".join(f"{found['strong'][ranks]:>24.1%}, {found['weak'][ranks]:>6.1%} " for ranks in PREDICTED_RANKS)
         starts = ", ".join(str(found[f"{who}_dominates_at"] or "never") for who in ("root", "network"))
         ends = "".join(f", {ranks}" for ranks in found["holds"].values())
         lines.append(f"{row['id']:5}{cells}   {starts}{ends} ranks, with {row['N']} points")

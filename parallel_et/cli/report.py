@@ -1,31 +1,31 @@
-"""``python -m parallel_et report DIR``: what a run has learned, or two side by side, in one page."""
+"""``python -m parallel_et report DIR``: a page about a run, or about two runs side by side."""
 
 import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from parallel_et.cli import Parser, trusted_run
+from parallel_et.cli import Parser, directory_and_files
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.reports.chapters import write_report
 from parallel_et.reports.run_comparison import write_comparison
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = Parser(
         "report",
-        "Show in one page, report.html, what a run has learned so far: its fields, its curves, how it explains points; "
-        "or two runs side by side. The page holds its pictures, which also lie beside it. One process is enough.",
+        "Write a page, report.html, about a run: its fields, curves, and explained points; or about two runs side by "
+        "side. The page contains its pictures, which are also written as files. One process is enough.",
         "python -m parallel_et report runs/demo",
     )
-    one = "the directory of a run, which may still be going on; a second one is put beside it"
+    one = "run directory; the run may still be in progress; a second run is shown side by side"
     parser.add_argument("run", metavar="DIR", nargs="+", help=one)
-    where = "where the report goes, by default DIR/report; of two runs DIR/report-NAME, with the name of the second"
+    where = "folder of the report; default: DIR/report, or DIR/report-NAME with the name of the second run"
     parser.add_argument("--output", metavar="FOLDER", help=where)
-    rows = 'of two runs: rows whose evidence is compared, "file.h5:/dataset" or "file.npy"; by default those held out'
+    rows = 'rows on which two runs are compared, "file.h5:/dataset" or "file.npy"; default: held-out rows'
     parser.add_argument("--data", metavar="FILE", help=rows)
-    shape = "shape of a point for the pictures, as 16x16 or 2x16x16 (on and off channels), by default that of the data"
+    shape = "shape of a point for pictures, e.g. 16x16 or 2x16x16 (on and off channels); default: that of the data"
     parser.add_argument("--shape", metavar="HxW", help=shape)
     parser.add_trust()
     parser.add_argument("--quiet", action="store_true", help="print errors only")
@@ -43,10 +43,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(ranks: Ranks, argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     args = ranks.from_root(lambda: arguments(argv))
     ranks.limit_threads()
-    runs = [trusted_run(argparse.Namespace(**{**vars(args), "run": run})) for run in args.run]
+    runs = [directory_and_files(argparse.Namespace(**{**vars(args), "run": run})) for run in args.run]
     (directory, files), last = runs[0], Path(os.path.abspath(runs[-1][0].path)).name
     folder = Path(args.output or directory.path / ("report" if len(runs) == 1 else f"report-{last}"))
 
@@ -56,5 +56,5 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
         else:
             write_comparison(runs, folder, args.shape, args.data, args.quiet)
 
-    ranks.on_root_alone(write)
+    ranks.run_on_root(write)
     return 0

@@ -1,1 +1,1 @@
-"""How long work is watched over: signals, when to stop, what is told of it; knows nothing of what is done."""
+"""Control of any long work: signals, requests to stop, progress, and resources of the process."""

@@ -1,4 +1,4 @@
-"""What there is at a path."""
+"""The kinds of files at paths."""
 
 import os
 import stat
@@ -16,15 +16,15 @@ KINDS = {
 }
 
 
-def kind_of(path: str | os.PathLike[str], follow: bool = True) -> str:
-    """Return what there is at a path, in words. With ``follow`` a link is what it leads to."""
+def describe_path(path: str | os.PathLike[str], follow: bool = True) -> str:
+    """Return the kind of file at a path, for messages. With ``follow``, a link counts as its target."""
     try:
         return KINDS.get(stat.S_IFMT(os.stat(path, follow_symlinks=follow).st_mode), "something else")
     except (OSError, ValueError):
         return "nothing there"
 
 
-def check_plain(path: str | os.PathLike[str], what: str) -> None:
-    """Refuse what is there and is no plain file: to read a pipe or a device may never end."""
+def check_regular_file(path: str | os.PathLike[str], what: str) -> None:
+    """Refuse an existing path that is not a regular file, as reading from a pipe or a device may never end."""
     if os.path.exists(path) and not os.path.isfile(path):
-        raise UserError(f"{path}: expected {what}, found {kind_of(path)}")
+        raise UserError(f"{path}: expected {what}, found {describe_path(path)}")

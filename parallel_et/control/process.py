@@ -1,4 +1,4 @@
-"""What the operating system knows of this process and of others."""
+"""Memory, age and identity of processes, as the operating system reports them."""
 
 import ctypes
 import os
@@ -9,32 +9,36 @@ from pathlib import Path
 from typing import TextIO
 
 SELF = Path("/proc/self")
-GROUPS = Path("/sys/fs/cgroup")
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-"""What mallopt calls the free memory that goes back to the system, and the arrays that have memory of their own."""
-KEPT, OWN = 256 << 20, 32 << 20
-"""Bytes of these."""
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+M_TRIM_THRESHOLD = -1
+"""mallopt: the parameter for ``KEPT_BYTES``."""
+M_MMAP_THRESHOLD = -3
+"""mallopt: the parameter for ``MAPPED_ARRAY_BYTES``."""
+KEPT_BYTES = 256 << 20
+"""Freed memory that the C library keeps for later arrays."""
+MAPPED_ARRAY_BYTES = 32 << 20
+"""Size above which the memory of an array goes back to the system when it is freed."""
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep some of the memory that is freed (glibc; others are left as they are).
+    """Let the C library keep some of the freed memory (glibc only).
 
-    Arrays of a block come and go; to have their pages from the system each time takes longer than to compute with them.
+    Every block allocates and frees arrays. New pages from the system would take longer than the computation.
     """
     with suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(TRIM_THRESHOLD, KEPT)
-        library.mallopt(MMAP_THRESHOLD, OWN)
+        library.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        library.mallopt(M_MMAP_THRESHOLD, MAPPED_ARRAY_BYTES)
 
 
 def reset_peak() -> None:
-    """Forget the largest memory so far, where the system lets us (Linux); elsewhere peaks are those since the start."""
+    """Reset the peak memory of this process to the present memory (Linux only)."""
     with suppress(OSError):
         (SELF / "clear_refs").write_text("5")
 
 
 def peak_bytes() -> float:
-    """The largest memory that this process has had."""
+    """Return the peak memory of this process."""
     try:
         status = (SELF / "status").read_text()
         return 1024.0 * int(status.split("VmHWM:")[1].split()[0])
@@ -42,89 +46,91 @@ def peak_bytes() -> float:
         return 1024.0 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def held_bytes() -> int:
-    """The memory that this process has now; 0 where the system does not tell."""
+def resident_bytes() -> int:
+    """Return the resident memory of this process, or 0 if it is unknown."""
     try:
         return int((SELF / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
 
 
-def usable_bytes(held: int) -> float:
-    """The memory of this node that is left to processes that have ``held`` bytes of it; infinite if nobody knows.
+def node_available_bytes(resident: int) -> float:
+    """Return the free memory of this node for processes with ``resident`` bytes, or infinity if it is unknown.
 
-    That is what the system has, or what the limits of our control group (of both versions) leave.
+    The limits of the control group (version 1 or 2) of this process count as well.
     """
-    usable = float("inf")
+    available = float("inf")
     with suppress(OSError, IndexError, ValueError):
-        usable = 1024.0 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
+        available = 1024.0 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
     with suppress(OSError):
         for line in (SELF / "cgroup").read_text().splitlines():
             _, kind, group = line.split(":", 2)
             if kind not in ("", "memory"):
                 continue
-            root, limit = GROUPS / kind, "memory.max" if kind == "" else "memory.limit_in_bytes"
-            place = root / group.lstrip("/")
-            for folder in (place, *place.parents):
+            root, limit = CONTROL_GROUPS / kind, "memory.max" if kind == "" else "memory.limit_in_bytes"
+            inner = root / group.lstrip("/")
+            for folder in (inner, *inner.parents):
                 if root in (folder, *folder.parents):
-                    with suppress(OSError, ValueError):  # "max", or of the host and not seen from within a container
-                        usable = min(usable, int((folder / limit).read_text()) - held)
-    return max(0.0, usable)
+                    with suppress(OSError, ValueError):  # no limit ("max"), or a file that a container cannot see
+                        available = min(available, int((folder / limit).read_text()) - resident)
+    return max(0.0, available)
 
 
-def free_bytes() -> int:
-    """Memory that this process may still take, by what the machine has left and by its own limits."""
+def available_bytes() -> int:
+    """Return the memory that this process may still allocate, by the free memory of the node and its own limits."""
     page = os.sysconf("SC_PAGE_SIZE")
-    free = [usable_bytes(held_bytes()), float(os.sysconf("SC_PHYS_PAGES") * page)]
-    with suppress(OSError, IndexError):  # where the system tells
-        words = (SELF / "statm").read_text().split()
-        for limit, taken in ((resource.RLIMIT_AS, words[0]), (resource.RLIMIT_DATA, words[5])):
-            most = resource.getrlimit(limit)[0]
-            if most != resource.RLIM_INFINITY:
-                free.append(max(0.0, most - int(taken) * page))
+    free = [node_available_bytes(resident_bytes()), float(os.sysconf("SC_PHYS_PAGES") * page)]
+    with suppress(OSError, IndexError):  # systems without /proc
+        pages = (SELF / "statm").read_text().split()
+        for limit, used in ((resource.RLIMIT_AS, pages[0]), (resource.RLIMIT_DATA, pages[5])):
+            maximum = resource.getrlimit(limit)[0]
+            if maximum != resource.RLIM_INFINITY:
+                free.append(max(0.0, maximum - int(used) * page))
     return int(min(free))
 
 
-def tell(text: str, file: TextIO | None = None, end: str = "\n") -> None:
-    """Print at once, by default to standard output; that nobody can read it, or its disk is full, ends no work."""
+def print_now(text: str, file: TextIO | None = None, end: str = "\n") -> None:
+    """Print and flush, by default to standard output. Ignore a closed pipe or a full disk."""
     with suppress(OSError):
         print(text, file=file, end=end, flush=True)
 
 
-def start_of(pid: int) -> str:
-    """When a process began, in the system's own ticks; "" if /proc shows none of that number, or a zombie."""
+def process_start_ticks(pid: int) -> str:
+    """Return the start time of a process in clock ticks, or "" if it does not exist or is a zombie."""
     try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    return "" if words[0] in "ZX" else words[19]
+    return "" if fields[0] in "ZX" else fields[19]
 
 
-def age() -> float:
-    """Seconds since this process began; 0 where the system does not tell."""
+def process_age_seconds() -> float:
+    """Return the seconds since the start of this process, or 0 if it is unknown."""
     try:
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(start_of(os.getpid())) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(process_start_ticks(os.getpid())) / os.sysconf(
+            "SC_CLK_TCK"
+        )
     except (AttributeError, ValueError):
         return 0.0
 
 
-def namespace() -> str:
-    """What tells the process numbers that we see from those of containers; "" where /proc does not show ours."""
+def pid_namespace() -> str:
+    """Return the namespace of process numbers, which differs between containers, or "" if it is unknown."""
     try:
         return os.readlink(SELF / "ns/pid") if os.readlink(SELF) == str(os.getpid()) else ""
     except OSError:
         return ""
 
 
-def boot() -> str:
-    """What tells one start of the system from another, where it has a name for it."""
+def boot_id() -> str:
+    """Return an identifier of the present boot of the system, or "" if it is unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
 
 
-def readable(size: float) -> str:
-    """A number of bytes for people."""
+def format_bytes(size: float) -> str:
+    """Return a number of bytes with a unit, such as "1.5 GiB"."""
     power = max(0, min(4, (int(size).bit_length() - 1) // 10))
     return f"{size / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -1,68 +1,78 @@
-"""How a run tells of itself: a bar on a terminal, now and then a line in a batch log; only the root speaks."""
+"""Progress of a run: a bar on a terminal, lines in a batch log. Only the root prints."""
 
 import shutil
 import sys
 import time
 from collections.abc import Callable
 
-from parallel_et.control.process import tell
+from parallel_et.control.process import print_now
 
-EVERY = 5.0
-"""Seconds between two lines of progress."""
+LINE_SECONDS = 5.0
+"""Time between two lines of progress."""
 
 
 class Reporter:
-    """Prints, keeps a log of what was said, and shows the progress of long work."""
+    """A reporter that prints lines, logs them, and shows the progress of long work."""
 
     def __init__(self, is_root: bool, quiet: bool) -> None:
         self.prints = is_root and not quiet
-        self.bar = self.prints and sys.stdout.isatty()
+        self.shows_bar = self.prints and sys.stdout.isatty()
         self.is_root = is_root
         self.unwritten: list[str] = []
         self.write: Callable[[str], None] = self.unwritten.append
-        self.drawn = False
+        self.bar_drawn = False
 
     def log_to(self, write: Callable[[str], None]) -> None:
-        """Log with ``write`` from now on, beginning with what was said before."""
+        """Log with ``write`` from now on, starting with the earlier lines."""
         self.write = write
         for line in self.unwritten:
             write(line)
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """Print a line and log it."""
         self._print(line)
         if self.is_root:
             self.write(line)
 
-    def begin(self, steps: int, done: int, points: int = 1, unit: str = "points") -> None:
-        """Work of so many steps begins, some of them done already; a step handles so many points, or other units."""
-        self.steps, self.done, self.points, self.unit = steps, done, points, unit
-        self.begun, self.said = time.monotonic(), 0.0
+    def start(self, steps: int, done: int, points: int = 1, unit: str = "points") -> None:
+        """Start the progress of work.
 
-    def step(self, done: int, line: str) -> None:
-        """So many steps are done: show it, and now and then write it down."""
+        Parameters
+        ----------
+        steps : steps in total
+        done : steps that an earlier run has done
+        points : points in a step, or other units
+        unit : name of the unit
+        """
+        self.steps, self.done, self.points, self.unit = steps, done, points, unit
+        self.started = time.monotonic()
+        self.line_written = 0.0
+
+    def update(self, done: int, line: str) -> None:
+        """Show that ``done`` steps are done. From time to time, log the line."""
         now = time.monotonic()
-        rate = (done - self.done) / max(now - self.begun, 1e-9)
-        line, left = f"{line}  {rate * self.points:.3g} {self.unit}/s", f"left {clock((self.steps - done) / rate)}"
-        if now - self.said >= EVERY or done == self.steps:
-            self.said = now
+        rate = (done - self.done) / max(now - self.started, 1e-9)
+        line = f"{line}  {rate * self.points:.3g} {self.unit}/s"
+        left = f"left {format_duration((self.steps - done) / rate)}"
+        if now - self.line_written >= LINE_SECONDS or done == self.steps:
+            self.line_written = now
             if self.is_root:
                 self.write(f"{line}  {left}")
-            if not self.bar:
+            if not self.shows_bar:
                 self._print(f"{line}  {left}")
-        if self.bar:
+        if self.shows_bar:
             width = shutil.get_terminal_size().columns - 1
             bar = ("█" * (12 * done // self.steps)).ljust(12, "░")
-            tell(f"\r\033[K{f'{bar} {left}  {line}'[:width]}", end="")
-            self.drawn = True
+            print_now(f"\r\033[K{f'{bar} {left}  {line}'[:width]}", end="")
+            self.bar_drawn = True
 
     def _print(self, line: str) -> None:
         if self.prints:
-            tell(f"\n{line}" if self.drawn else line)
-            self.drawn = False
+            print_now(f"\n{line}" if self.bar_drawn else line)
+            self.bar_drawn = False
 
 
-def clock(seconds: float) -> str:
-    """Hours, minutes and seconds."""
+def format_duration(seconds: float) -> str:
+    """Return hours, minutes and seconds, such as "1:02:03"."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

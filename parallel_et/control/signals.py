@@ -1,4 +1,4 @@
-"""The signals that ask a command to stop, heard from its first line on: so light that it can come first."""
+"""The signals that request a command to stop. The module loads fast, as commands listen from their first line on."""
 
 import atexit
 import os
@@ -9,59 +9,62 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT)
-AT_ONCE = 1.0
-"""Signals within so many seconds of the first are the same wish, which came on several ways."""
-STOPPED = 75
-"""Exit code of a command that stopped early on purpose and can go on."""
-NOT_BEGUN = "stopped by a signal before it began; the same command goes on"
-WILL_STOP = "Ctrl-C: stops {}; once more ends it at once"
+SAME_REQUEST_SECONDS = 1.0
+"""Time after the first signal in which more signals count as the same request, sent in several ways."""
+EXIT_STOPPED = 75
+"""Exit code of a command that stopped early and can be resumed."""
+STOPPED_BEFORE_START = "stopped by a signal before the start; the same command resumes"
+CTRL_C_REPLY = "Ctrl-C: stops {}; press it again to end at once"
 
 
 class Listener:
-    """Hears signals from now on. A second one ends the process at once.
+    """A listener that stores the first signal. A second signal ends the process at once.
 
-    A signal wakes a thread, so that it is heard also while the program waits for other ranks or is deep in a kernel.
-    Ctrl-C (SIGINT) is answered at once, as somebody waits; where it is ignored, as in the background of a script, it
-    stays so.
+    A signal wakes a thread, so that the process can react while it waits for other ranks or runs a kernel. Ctrl-C
+    (SIGINT) is answered at once, as a user waits at the terminal. If SIGINT is ignored, as in the background of a
+    script, it stays ignored.
 
     Parameters
     ----------
-    answers : whether this process is the one that answers
+    answers : whether this process answers to Ctrl-C
     """
 
     def __init__(self, answers: bool) -> None:
-        self.heard, self.answers, self.when = "", answers, "before it begins"
+        self.received = ""
+        self.answers = answers
+        self.stop_time = "before it starts"
         ignored = [signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.SIG_IGN else []
         self.signals = [number for number in SIGNALS if number not in ignored]
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        self.take()
+        self.install()
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def take(self) -> None:
-        """Have the signals, also after a library has put its own handlers before ours."""
+    def install(self) -> None:
+        """Install the handlers, again if a library has replaced them."""
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in self.signals:
             signal.signal(number, lambda *_: None)
 
-    def end(self) -> None:
-        """Hear no more; whoever had the signals before is to take them again."""
+    def stop(self) -> None:
+        """Stop listening. The caller restores the earlier handlers."""
         signal.set_wakeup_fd(-1)
         os.close(self._write)
 
     def _listen(self) -> None:
+        """Store the first signal, and exit at the second."""
         first = 0.0
         while received := os.read(self._read, 1):
             number = received[0]
             if number not in self.signals:
                 continue
             name = signal.Signals(number).name
-            if not self.heard:
-                first, self.heard = time.monotonic(), name
+            if not self.received:
+                first, self.received = time.monotonic(), name
                 if number == signal.SIGINT and self.answers:
-                    with suppress(OSError):  # on a line of its own: the terminal shows ^C where the cursor is
-                        os.write(2, f"\n{WILL_STOP.format(self.when)}\n".encode())
-            elif time.monotonic() > first + AT_ONCE:
+                    with suppress(OSError):  # the terminal shows ^C at the cursor, so begin a new line
+                        os.write(2, f"\n{CTRL_C_REPLY.format(self.stop_time)}\n".encode())
+            elif time.monotonic() > first + SAME_REQUEST_SECONDS:
                 with suppress(OSError):
                     os.write(2, f"a second signal, {name}: ended at once\n".encode())
                 os._exit(128 + number)
@@ -72,45 +75,45 @@ _listener: Listener | None = None
 
 
 def ignore_at_exit() -> None:
-    """Once all is done and said, and Python takes itself apart, a signal changes nothing any more.
+    """Ignore signals while Python shuts down after the work is done.
 
-    Python would have the system's handlers back then, by which a process ends as if it had failed.
+    Python restores the default handlers then, and a signal would end the process with an error.
     """
     atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in SIGNALS])
 
 
-def listen(answers: bool = True) -> None:
-    """Hear signals from now on; who does so already has them back."""
+def listen_for_signals(answers: bool = True) -> None:
+    """Listen for signals from now on, or install the handlers again."""
     global _listener
     if _listener is None:
         _listener = Listener(answers)
     else:
-        _listener.take()
+        _listener.install()
 
 
 @contextmanager
-def stops(when: str) -> Iterator[None]:
-    """When a command that listens will stop, for those who ask it to by Ctrl-C in this block."""
+def ctrl_c_reply(stop_time: str) -> Iterator[None]:
+    """Set the stop time that the reply to Ctrl-C names within this block, such as "after this iteration"."""
     if (listener := _listener) is None:
         yield
         return
-    before, listener.when = listener.when, when
+    before, listener.stop_time = listener.stop_time, stop_time
     try:
         yield
     finally:
-        listener.when = before
+        listener.stop_time = before
 
 
-def heard() -> str:
-    """The name of the first signal since this process listens; "" if there was none."""
-    return "" if _listener is None else _listener.heard
+def received_signal() -> str:
+    """Return the name of the first signal that this process received, or ""."""
+    return "" if _listener is None else _listener.received
 
 
 @contextmanager
 def signals_restored() -> Iterator[None]:
-    """After a command that listens, as a part of a script that does not, all signals do what they did before."""
+    """Restore all handlers at the end of the block, in which a script that does not listen may run commands."""
     global _listener
-    if _listener is not None:  # it goes on listening, and has not forgotten what it heard
+    if _listener is not None:  # the process keeps listening
         yield
         return
     handlers = [signal.getsignal(number) for number in SIGNALS]
@@ -120,9 +123,9 @@ def signals_restored() -> Iterator[None]:
         yield
     finally:
         if _listener is not None:
-            _listener.end()
+            _listener.stop()
             _listener = None
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
         for number, handler in zip(SIGNALS, handlers, strict=True):
-            if handler is not None:  # else it was set by a library, and is not to be had
+            if handler is not None:  # None: a library has set it in C, and Python cannot restore it
                 signal.signal(number, handler)

@@ -1,10 +1,10 @@
-"""Capabilities that only some models and schemes have: protocols, asked for with ``isinstance``, and their defaults."""
+"""Capabilities that only some models and schemes have: protocols for ``isinstance``, and their defaults."""
 
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from parallel_et.core.latent_states import Latents, in_lists
+from parallel_et.core.latent_states import Latents, states_of_pairs
 from parallel_et.core.model import Model, shape_of
 from parallel_et.core.scheme import Context, Scheme
 from parallel_et.core.types import Block, Params, Settings, Summary, Totals
@@ -15,18 +15,18 @@ from parallel_et.errors import UserError
 
 @runtime_checkable
 class OptionalStages(Protocol):
-    """A trainable whose iterations do not always have all stages."""
+    """A trainable that omits some stages in some iterations."""
 
     def has_stage(self, stage: str, settings: Settings) -> bool:
-        """Return whether an iteration has a stage; it always has the first."""
+        """Return whether an iteration has a later stage. Every iteration has the first stage."""
 
 
 @runtime_checkable
 class RelativeStatistics(Protocol):
-    """A trainable with statistics that are relative to its parameters, which minibatches average over M-steps."""
+    """A trainable with statistics relative to its parameters, so that averages of minibatches must be converted."""
 
-    def carried(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
-        """Return sums collected under the parameters ``old`` as they are under ``new``."""
+    def adjust_sums(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
+        """Convert sums that are relative to the parameters ``old`` into sums relative to ``new``."""
 
 
 @runtime_checkable
@@ -45,13 +45,13 @@ class Revision(Protocol):
     ) -> Params:
         """Return the parameters that a later stage changes.
 
-        ``before`` are the parameters at the start of the iteration, ``earlier`` the sums of the first stage.
+        ``before`` has the parameters at the start of the iteration, ``earlier`` has the sums of the first stage.
         """
 
 
 @runtime_checkable
 class OwnUsage(Protocol):
-    """A model that measures the use of its causes otherwise than by the statistics ``active`` or ``ss``."""
+    """A model that measures the use of its causes by other statistics than ``active`` and ``ss``."""
 
     def usage(self, sums: Totals) -> np.ndarray:
         """Return the weight of each cause in the sums of the first stage, (H,)."""
@@ -72,20 +72,20 @@ def usage_of(model: Model, sums: Totals) -> np.ndarray:
 
 @runtime_checkable
 class OwnFill(Protocol):
-    """A model with a parameter that one number fills otherwise than evenly."""
+    """A model with a parameter whose elements differ even if the job gives one number for its initial value."""
 
     def filled(self, name: str, value: float) -> np.ndarray:
-        """Return a parameter that begins with one number."""
+        """Return the initial value of a parameter for one number in the job."""
 
 
 def filled(model: Model, name: str, value: float) -> np.ndarray:
-    """Return a parameter that begins with one number."""
+    """Return the initial value of a parameter for one number in the job."""
     return model.filled(name, value) if isinstance(model, OwnFill) else np.full(shape_of(model, name), value)
 
 
 @runtime_checkable
 class InitialisedFromPoints(Protocol):
-    """A model that turns points of the data into initial fields; by default a point is a field."""
+    """A model that converts points of the data into initial fields. By default a point is a field."""
 
     def fields_from_points(self, points: np.ndarray) -> np.ndarray:
         """Return initial fields from points as columns (D, m)."""
@@ -93,7 +93,7 @@ class InitialisedFromPoints(Protocol):
 
 @runtime_checkable
 class ManyPoints(Protocol):
-    """A model that makes its initial fields of more points than it has causes."""
+    """A model that needs more points than causes for its initial fields."""
 
     def points_for_fields(self) -> int:
         """Return the number of points."""
@@ -101,14 +101,21 @@ class ManyPoints(Protocol):
 
 @runtime_checkable
 class InitialisedFromDirections(Protocol):
-    """A model whose causes do not add up, which makes its fields of skewed directions in its own way."""
+    """A model whose causes do not add up, so that its fields along skewed directions differ from additive fields."""
 
     def fields_from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
-        """Return fields (D, m) from those of causes that add up, some points (n, D), and their coordinates (n, m)."""
+        """Return fields (D, m) from additive fields (D, m), points (n, D), and their coordinates (n, m)."""
 
 
 def fields_from_directions(model: Model, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
-    """Return the fields (D, m) of causes along skewed directions of points (n, D) with coordinates (n, m)."""
+    """Return fields (D, m) along skewed directions.
+
+    Parameters
+    ----------
+    fields : (D, m) additive fields
+    points : (n, D)
+    along : (n, m) coordinates of the points along the directions
+    """
     if isinstance(model, InitialisedFromDirections):
         return model.fields_from_directions(fields, points, along)
     return fields
@@ -116,51 +123,60 @@ def fields_from_directions(model: Model, fields: np.ndarray, points: np.ndarray,
 
 @runtime_checkable
 class InitialisedWithMoments(Protocol):
-    """A model with other initial values for numbers if its fields begin with moments of the data."""
+    """A model with other initial values of numbers if its fields begin with third moments of the data."""
 
     def values_with_moments(self, probability: float, summary: Summary) -> dict[str, float]:
-        """Return initial values of parameters without a value in the job; ``probability`` is that of a cause."""
+        """Return initial values for the probability of a cause. Values in the job take precedence."""
 
 
 @runtime_checkable
 class Restartable(Protocol):
-    """A model that improves on the fields that ``anneal.renew`` proposes."""
+    """A model that improves the fields that ``anneal.renew`` proposes."""
 
     def propose_fields(
-        self, params: Params, fields: np.ndarray, points: np.ndarray, rest: np.ndarray
+        self, params: Params, fields: np.ndarray, points: np.ndarray, residuals: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return missing fields (D, m), best first, and the free energy that each gains (m,), if that is known.
+        """Return fields of causes that the model lacks, best first, (D, m), and the gains of free energy (m,) or None.
 
-        ``fields`` (D, k) are those found in the residuals ``rest`` (n, D) of some points (n, D).
+        Parameters
+        ----------
+        fields : (D, k) fields along skewed directions of the residuals
+        points, residuals : (n, D) some points and their residuals
         """
 
     def release_fields(self, W: np.ndarray, points: np.ndarray, active: np.ndarray) -> np.ndarray:
-        """Return the fields (D, H) without values that hold learning back; ``active`` (n, atoms) are probabilities."""
+        """Return fields (D, H) without values that block learning.
+
+        Parameters
+        ----------
+        points : (n, D) some points
+        active : (n, atoms) probabilities that the atoms are active
+        """
 
 
 @runtime_checkable
 class KeysInArrays(Protocol):
-    """A model with keys of [model] that follow from parameters in a file."""
+    """A model with keys of [model] that follow from the shapes of its parameters."""
 
     @classmethod
     def keys_in(cls, arrays: Params) -> dict[str, Any]:
-        """Return these keys."""
+        """Return the keys of [model] that parameters of a file determine."""
 
 
 # pictures and reports
 
 
 @runtime_checkable
-class OwnPictures(Protocol):
-    """A model whose causes alone do not look like their fields."""
+class OwnCauseImages(Protocol):
+    """A model in which the mean of a single cause differs from its field."""
 
-    def pictures(self, params: Params) -> np.ndarray:
-        """Return each cause alone, as a point, (D, H)."""
+    def cause_images(self, params: Params) -> np.ndarray:
+        """Return the mean of each cause as the only active one, (D, H)."""
 
 
-def pictures_of(model: Model, params: Params) -> np.ndarray:
-    """Return each cause alone, as a point, (D, H)."""
-    return model.pictures(params) if isinstance(model, OwnPictures) else params["W"]
+def cause_images_of(model: Model, params: Params) -> np.ndarray:
+    """Return the mean of each cause as the only active one, (D, H)."""
+    return model.cause_images(params) if isinstance(model, OwnCauseImages) else params["W"]
 
 
 @runtime_checkable
@@ -168,18 +184,18 @@ class Decodes(Protocol):
     """A model with a closed form of the mean of y for independent causes."""
 
     def decode(self, params: Params, active: np.ndarray) -> np.ndarray:
-        """Return the mean of y, (n, D), of atoms that are active with these probabilities (n, atoms)."""
+        """Return the mean of y, (n, D), for atoms that are active with probabilities (n, atoms)."""
 
 
 def decode(model: Model, params: Params, active: np.ndarray) -> np.ndarray:
-    """Return the mean of y, (n, D), of atoms that are active independently with these probabilities (n, atoms).
+    """Return the mean of y, (n, D), for atoms that are independently active with probabilities (n, atoms).
 
-    By default it is the mean of the most probable state.
+    The default is the mean of the most probable state.
     """
     if isinstance(model, Decodes):
         return model.decode(params, active)
     state, atom = np.nonzero(active > 0.5)
-    return model.mean(params, in_lists(state, atom, len(active)))
+    return model.mean(params, states_of_pairs(state, atom, len(active)))
 
 
 @runtime_checkable
@@ -187,11 +203,11 @@ class KnownCost(Protocol):
     """A model with a measured cost of its E-step."""
 
     def nanoseconds(self, states: int) -> float:
-        """Return the rough time of an iteration for a point with this number of states."""
+        """Return the rough time of an iteration for a point with this number of states, in ns."""
 
 
 def nanoseconds_of(model: Model, states: int) -> float:
-    """Return the rough time of an iteration for a point with this number of states."""
+    """Return the rough time of an iteration for a point with this number of states, in ns."""
     return model.nanoseconds(states) if isinstance(model, KnownCost) else 20.0 * model.D * states
 
 
@@ -200,23 +216,23 @@ def nanoseconds_of(model: Model, states: int) -> float:
 
 @runtime_checkable
 class Preselects(Protocol):
-    """A scheme whose candidates are not in its posteriors."""
+    """A scheme whose posteriors do not contain its candidates."""
 
     def candidates_of(self, context: Context, block: Block) -> np.ndarray:
         """Return the candidates (n, H') of new points."""
 
 
 @runtime_checkable
-class SomeSingles(Protocol):
-    """A scheme that considers only some atoms as the single active one."""
+class SomeSingletons(Protocol):
+    """A scheme that considers only some of the single-atom states."""
 
     def single_atoms(self, context: Context, block: Block) -> np.ndarray:
-        """Return which atoms these are, (n, atoms) bool."""
+        """Return a mask of the atoms that are considered as the only active one, (n, atoms) bool."""
 
 
 @runtime_checkable
 class Extensible(Protocol):
     """A scheme that can consider states with one more active atom."""
 
-    def extended(self, latents: Latents, most: int) -> Scheme | None:
-        """Return the scheme with one more active atom; None if it would have more than ``most`` states."""
+    def extended(self, latents: Latents, max_states: int) -> Scheme | None:
+        """Return the scheme with one more active atom; None if it would have more than ``max_states`` states."""

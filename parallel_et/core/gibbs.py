@@ -1,26 +1,26 @@
-"""Gibbs sampling of the states of a block: chains over candidates, of which each is drawn anew in turn."""
+"""Gibbs sampling of the states of a block: chains that resample one candidate after the other."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from parallel_et.core.latent_states import Latents, in_front
+from parallel_et.core.latent_states import Latents, pack_active
 from parallel_et.core.posterior import Draws, Posterior, Sparse, weigh
 from parallel_et.core.random import Random
 from parallel_et.kernels import VACANT
 
 
 class Sweeps(NamedTuple):
-    """How often all candidates are drawn anew, and by which random numbers.
+    """The settings of Gibbs sampling. A sweep resamples each candidate once.
 
     Attributes
     ----------
     length : sweeps of a chain
-    burn : how many of them are forgotten
-    chains : how many there are of each point, beside each other
-    random : the numbers of this iteration
+    burn : sweeps of the burn-in, which are discarded
+    chains : parallel chains of each point
+    random : random numbers of this iteration
     first : index of the first point of the block
-    joint : whether the distinct states are weighed by their joint, instead of by how often they were drawn
+    joint : whether distinct states are weighted by their joint, instead of by their number of draws
     """
 
     length: int
@@ -32,27 +32,27 @@ class Sweeps(NamedTuple):
 
     @property
     def draws(self) -> int:
-        """States that are drawn of a point: those at the ends of sweeps, but for the forgotten ones."""
+        """Number of draws of a point: the states at the ends of all sweeps after the burn-in."""
         return (self.length - self.burn) * self.chains
 
     def betas(self, beta: float) -> np.ndarray:
-        """1 / T of each sweep: the first half of the forgotten ones cool down to it, by which chains find their way."""
+        """Return 1 / T of each sweep. The first half of the burn-in cools down, to leave local modes."""
         return beta * np.minimum(1.0, np.arange(1, self.length + 1) / (self.burn // 2 + 1))
 
     def order(self, candidates: int) -> np.ndarray:
-        """In which order the candidates are drawn, the same for all points; (length, candidates) int32."""
+        """Return the order of the candidates in each sweep, the same for all points; (length, candidates) int32."""
         rng = self.random.generator("order of a sweep", 0)
         return np.array([rng.permutation(candidates) for _ in range(self.length)], np.int32)
 
 
 class Chains(NamedTuple):
-    """Where the chains of n points stand.
+    """The current states of the chains of n points.
 
     Attributes
     ----------
     candidates : (n, C) int32
     active : (n, chains, C) bool
-    values : (n, chains, C), of the active ones; None where causes have none
+    values : (n, chains, C) values of the active candidates; None if causes have no values
     """
 
     candidates: np.ndarray
@@ -60,20 +60,20 @@ class Chains(NamedTuple):
     values: np.ndarray | None = None
 
     def states(self) -> np.ndarray:
-        """Lists of the active atoms, as states are written down; (n, chains, g)."""
-        return in_front(self.candidates[:, None], self.active, -1)
+        """Return the states as lists of active atoms, (n, chains, g)."""
+        return pack_active(self.candidates[:, None], self.active, -1)
 
     def listed_values(self) -> np.ndarray:
-        """The values of the atoms in these lists."""
+        """Return the values of the atoms in these lists, (n, chains, g)."""
         assert self.values is not None
-        return in_front(self.values, self.active, 0.0)
+        return pack_active(self.values, self.active, 0.0)
 
 
 class ListsStates(Protocol):
-    """A block of points with the joint of any listed states."""
+    """A view with the joint of any listed states."""
 
     def log_joint(self, states: np.ndarray) -> np.ndarray:
-        """Return log p(s, y_n) of states (n, K, g), (n, K); -inf for vacant places."""
+        """Return log p(s, y_n) of states (n, K, g), (n, K); -inf for vacant states."""
 
     def over_listed(self, evidence: np.ndarray, states: np.ndarray, q: Sparse) -> Posterior:
         """Return the posterior of states (n, K, g) with weights q."""
@@ -81,35 +81,35 @@ class ListsStates(Protocol):
 
 @runtime_checkable
 class GibbsConditional(Protocol):
-    """A block of points whose model has a conditional of its own, such as one that draws the values of causes too."""
+    """A view with a conditional of its own, for example one that draws the values of causes too."""
 
-    def begin(self, chains: Chains) -> Chains:
+    def initial_chains(self, chains: Chains) -> Chains:
         """Return the chains before the first sweep, with values."""
 
     def redraw(self, chains: Chains, site: int, beta: float, uniforms: np.ndarray) -> Chains:
-        """Draw candidate ``site`` of each chain anew given all others, by numbers in [0, 1), (n, chains)."""
+        """Resample candidate ``site`` of each chain given all others, by uniform random numbers (n, chains)."""
 
 
 @runtime_checkable
 class Samples(Protocol):
-    """A block of points whose posterior can be sampled."""
+    """A view whose posterior can be sampled."""
 
     def sample(self, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
         """Return the posterior by Gibbs sampling over candidates (n, C) in rising order."""
 
 
-def redrawn(
+def redraw_site(
     view: ListsStates, latents: Latents, chains: Chains, site: int, beta: float, uniforms: np.ndarray
 ) -> Chains:
-    """Draw one candidate of each chain anew, given all others, by log joints; uniforms (n, chains).
+    """Resample one candidate of each chain given all others, by log joints; uniforms (n, chains).
 
-    If at most one of several atoms can be active, all of them are drawn together.
+    If at most one of several atoms can be active, these atoms are resampled together.
     """
     candidates, active, _ = chains
-    mates = with_mates(latents, candidates, site)
-    options = [-1, *np.flatnonzero(mates.any(0)).tolist()]
-    rest = active & ~mates[:, None]
-    least, most = latents.least, latents.most_of(latents.atoms)
+    exclusive = exclusive_with(latents, candidates, site)
+    options = [-1, *np.flatnonzero(exclusive.any(0)).tolist()]
+    rest = active & ~exclusive[:, None]
+    max_active = latents.max_active_of(latents.atoms)
     logs = np.full((*uniforms.shape, len(options)), -np.inf)
     for number, option in enumerate(options):
         tried = rest.copy()
@@ -118,7 +118,7 @@ def redrawn(
         size = tried.sum(-1)
         states = Chains(candidates, tried).states()
         found = view.log_joint(states)
-        allowed = (size >= least) & (size <= most) & (option < 0 or mates[:, option, None])
+        allowed = (size >= latents.min_active) & (size <= max_active) & (option < 0 or exclusive[:, option, None])
         logs[..., number] = np.where(allowed, found, -np.inf)
     rising = np.exp(beta * (logs - logs.max(-1, keepdims=True))).cumsum(-1)
     chosen = (uniforms[..., None] * rising[..., -1:] >= rising[..., :-1]).sum(-1)
@@ -128,52 +128,62 @@ def redrawn(
     return chains._replace(active=rest)
 
 
-def with_mates(latents: Latents, candidates: np.ndarray, site: int) -> np.ndarray:
-    """Which candidates cannot be active beside that of a site, itself among them; (n, C) bool."""
-    if latents.most == 1:
+def exclusive_with(latents: Latents, candidates: np.ndarray, site: int) -> np.ndarray:
+    """Return a mask of the candidates that exclude that of a site, including itself; (n, C) bool."""
+    if latents.max_active == 1:
         return np.ones(candidates.shape, bool)
     owner = latents.owners[candidates]
     return owner == owner[:, site, None]
 
 
 def sample(view: ListsStates, latents: Latents, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
-    """Return the posterior by Gibbs chains, each of which begins with one random candidate."""
-    own = view if isinstance(view, GibbsConditional) else None
+    """Return the posterior by Gibbs sampling; each chain begins with one random active candidate."""
+    conditional = view if isinstance(view, GibbsConditional) else None
     n, C = candidates.shape
     random, first, shape = sweeps.random, sweeps.first, (n, sweeps.chains)
-    begin = (random.uniforms("chains", first, shape) * C).astype(int)
-    chains, ends = Chains(candidates, begin[..., None] == np.arange(C)), []
-    chains = own.begin(chains) if own else chains
-    for number, (order, warm) in enumerate(zip(sweeps.order(C), sweeps.betas(beta), strict=True)):
+    initial = (random.uniforms("chains", first, shape) * C).astype(int)
+    chains, ends = Chains(candidates, initial[..., None] == np.arange(C)), []
+    chains = conditional.initial_chains(chains) if conditional else chains
+    for number, (order, sweep_beta) in enumerate(zip(sweeps.order(C), sweeps.betas(beta), strict=True)):
         uniforms = random.uniforms(f"sweep {number}", first, (n, C * sweeps.chains)).reshape(n, C, -1)
         for site in order.tolist():
-            if own:
-                chains = own.redraw(chains, site, warm, uniforms[:, site])
+            if conditional:
+                chains = conditional.redraw(chains, site, sweep_beta, uniforms[:, site])
             else:
-                chains = redrawn(view, latents, chains, site, warm, uniforms[:, site])
+                chains = redraw_site(view, latents, chains, site, sweep_beta, uniforms[:, site])
         ends.append(chains)
-    forgotten = sweeps.burn * sweeps.chains
+    discarded = sweeps.burn * sweeps.chains
     weights = np.full((n, len(ends) * sweeps.chains), 1.0 / sweeps.draws)
-    weights[:, :forgotten] = 0.0
+    weights[:, :discarded] = 0.0
     visited = Chains(candidates, np.concatenate([end.active for end in ends], 1))
-    states, q, _ = distinct(visited, weights)
+    states, q, _ = distinct_states(visited, weights)
     evidence, by_joint = weigh(view.log_joint(states), beta)
     q = by_joint if sweeps.joint else q
     if chains.values is None:
         return view.over_listed(evidence, states, Sparse.of(q))
     values = np.concatenate([end.values for end in ends if end.values is not None], 1)
-    drawn = Chains(candidates, visited.active[:, forgotten:], values[:, forgotten:])
-    return Draws(evidence, drawn.states(), Sparse.of(weights[:, forgotten:]), drawn.listed_values())
+    drawn = Chains(candidates, visited.active[:, discarded:], values[:, discarded:])
+    return Draws(evidence, drawn.states(), Sparse.of(weights[:, discarded:]), drawn.listed_values())
 
 
-def distinct(chains: Chains, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The distinct states of each point, (n, K, g) with vacant places, their weights (n, K), of draws (n, m), and where
-    each comes first among these, (n, K); -1 for vacant places.
+def distinct_states(chains: Chains, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Merge equal states of each point.
+
+    Parameters
+    ----------
+    chains : m drawn states of each point
+    weights : (n, m) weights of the draws
+
+    Returns
+    -------
+    states : (n, K, g) distinct states, padded with vacant states
+    q : (n, K) their weights
+    first : (n, K) index of the first draw of each; -1 for vacant states
     """
     n, m = weights.shape
     point = np.broadcast_to(np.arange(n, dtype=">u4")[:, None, None], (n, m, 1)).copy().view(np.uint8)
     rows = np.concatenate([point, np.packbits(chains.active, -1)], -1).reshape(n * m, -1)
-    _, index, which = np.unique(
+    _, index, inverse = np.unique(
         np.ascontiguousarray(rows).view(f"V{rows.shape[1]}"), return_index=True, return_inverse=True
     )
     owner = index // m
@@ -184,7 +194,7 @@ def distinct(chains: Chains, weights: np.ndarray) -> tuple[np.ndarray, np.ndarra
     states[:, :, 0] = VACANT
     states[owner, place] = every.reshape(n * m, -1)[index]
     q = np.zeros(states.shape[:2])
-    q[owner, place] = np.bincount(which.reshape(-1), weights.reshape(-1), len(index))
+    q[owner, place] = np.bincount(inverse.reshape(-1), weights.reshape(-1), len(index))
     first = np.full(states.shape[:2], -1)
     first[owner, place] = index - owner * m
     return states, q, first

@@ -1,15 +1,19 @@
-"""The contract between the engine, the models and the schemes; ``terms`` has the values that they exchange.
+"""The contract between the engine and the models. ``types`` has the values that they exchange.
 
 The author of a model writes four declarations (``params``, ``latents``, ``prior``, ``noise``) and four methods
 (``mean``, ``statistics``, ``accumulate``, ``maximise``). All other methods have defaults, which enumerate states. A
-family of models with a faster E-step returns an evaluator of its own. ``capabilities`` has the protocols that only some
-models implement.
+family of models with a faster E-step has a view of its own. ``capabilities`` has the protocols that only some models
+implement.
 
-A field is the vector that a cause contributes to the mean, a column of W. An atom is a non-zero value, or a place, of a
-cause; binary causes have one atom each. A state is a set of active atoms; the empty state has none.
+Terms:
 
-Shapes: N points of the data, n points of a block, D dimensions, H causes, C or H' candidates of a point, K states of a
-point, g places of a state. A free place of a state holds -1. A state whose first place is ``VACANT`` does not exist.
+* A field is the vector that a cause contributes to the mean: a column of W.
+* An atom is a non-zero value, or a place, of a cause, so a binary cause has one atom.
+* A state is a set of active atoms, and the empty state has no atom. States are lists of atoms, padded with -1. A state
+  that begins with ``VACANT`` does not exist.
+
+Letters of shapes: N points of the data, n points of a block, D dimensions, H causes, C or H' candidates, K states, g
+entries of a state.
 """
 
 from abc import ABC, abstractmethod
@@ -21,17 +25,17 @@ import numpy as np
 
 from parallel_et.core import gibbs
 from parallel_et.core.gibbs import Sweeps
-from parallel_et.core.latent_states import Latents, Table, best, clashes, nearest
+from parallel_et.core.latent_states import Latents, Table, best_atoms, clashes, nearest
 from parallel_et.core.posterior import Listed, Posterior, Sparse, Tabled, Weights, sum_rows, weigh
 from parallel_et.core.schema import Section
 from parallel_et.core.types import (
     Block,
-    Choosy,
     Noise,
     OwnSchedule,
     Param,
     Params,
     Prior,
+    RestrictsData,
     Settings,
     Statistic,
     Summary,
@@ -44,15 +48,15 @@ from parallel_et.kernels.rows import padded
 
 UNUSED = 1e-12
 """Smallest mean posterior weight of a cause per point. Below it, the M-step keeps the field of the cause."""
-PIECE = 1 << 20
-"""Numbers, pairs of point and state times dimensions, that a default computes at a time."""
+VALUES_AT_ONCE = 1 << 20
+"""Values, pairs of point and state times dimensions, that a default computes at a time."""
 
 
 class Collector(Protocol):
     """A trainable with parameters bound, which collects the statistics of blocks."""
 
     def collect(self, stage: str, block: Block, posterior: Posterior, used: np.ndarray, total: Sums) -> None:
-        """Add the statistics of the points of a block that are ``used``, (n,) bool, to ``total``."""
+        """Add the statistics of the used points of a block, ``used`` (n,) bool, to ``total``."""
 
 
 class Trainable(ABC):
@@ -60,10 +64,10 @@ class Trainable(ABC):
 
     Attributes
     ----------
-    params : its parameters by name
-    stages : passes over the posteriors that its M-step takes, each with statistics and a maximisation of its own
-    online : whether its M-step takes a step from the old parameters by the sums of a minibatch, without averages
-    distributed : whether its M-step is so large that all ranks share it
+    params : declarations of the parameters by name
+    stages : stages of the M-step; each has a pass over the posteriors, statistics and a maximisation of its own
+    online : whether the M-step takes a step from the old parameters by the sums of a minibatch, without averages
+    distributed : whether all ranks share the M-step, because it is large
     """
 
     params: Mapping[str, Param] = {}
@@ -77,9 +81,9 @@ class Trainable(ABC):
 
     @abstractmethod
     def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
-        """Return the parameters that the M-step changes; all others stay as they are.
+        """Return the parameters that the M-step changes.
 
-        ``sums`` has the declared statistics, and as ``points`` the number of points in them.
+        ``sums`` has the sums of the declared statistics, and their number of points as ``sums["points"]``.
         """
 
     @abstractmethod
@@ -88,9 +92,9 @@ class Trainable(ABC):
 
 
 class Evaluator:
-    """A model with its parameters bound: the values that an iteration computes once.
+    """A model with its parameters bound.
 
-    Families of models derive from it, with faster views.
+    Subclasses compute values that depend on the parameters alone, once for all blocks.
     """
 
     def __init__(self, model: "Model", params: Params, settings: Settings) -> None:
@@ -100,24 +104,24 @@ class Evaluator:
         self._lock = Lock()
         self._nearest = np.empty((0, 0), np.int32)
 
-    def observe(self, block: Block, singles: bool = False) -> "BlockView":
-        """Return a block bound to this evaluator; with ``singles``, K_n also has each atom alone, candidate or not."""
-        return self.model.View(self, block, singles)
+    def observe(self, block: Block, singletons: bool = False) -> "BlockView":
+        """Return a block bound to this evaluator; ``singletons`` adds all states with a single atom to K_n."""
+        return self.model.View(self, block, singletons)
 
     def log_joint(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
         """Return log p(s, y) of points (..., D) and states (..., g), (...)."""
         return self.model.log_joint(self.params, Y, states)
 
     def nearest_atoms(self, count: int) -> np.ndarray:
-        """Return the atoms whose means alone are nearest to that of each, (atoms, count) int32; computed once."""
+        """Return for each atom the atoms with the most similar single-atom means, (atoms, count) int32; cached."""
         with self._lock:
             if not len(self._nearest):
-                alone = np.arange(self.model.latents.atoms, dtype=np.int32)[:, None]
-                self._nearest = nearest(self.model.mean(self.params, alone), count)
+                singletons = np.arange(self.model.latents.atoms, dtype=np.int32)[:, None]
+                self._nearest = nearest(self.model.mean(self.params, singletons), count)
             return self._nearest
 
     def collect(self, stage: str, block: Block, posterior: Posterior, used: np.ndarray, total: Sums) -> None:
-        """Add the statistics of the points of a block that are ``used``, (n,) bool, to ``total``."""
+        """Add the statistics of the used points of a block, ``used`` (n,) bool, to ``total``."""
         self.observe(block).accumulate(stage, posterior, used, total)
 
 
@@ -129,57 +133,57 @@ class BlockView(ABC, Generic[P]):
 
     Attributes
     ----------
-    evaluator, block : as given
-    singles : whether K_n also has each atom alone, candidate or not
+    evaluator, model, block : evaluator, its model, and the points
+    singletons : whether K_n also has all states with a single atom
     """
 
-    def __init__(self, evaluator: Evaluator, block: Block, singles: bool = False) -> None:
+    def __init__(self, evaluator: Evaluator, block: Block, singletons: bool = False) -> None:
         self.evaluator = evaluator
         self.model = evaluator.model
         self.block = block
-        self.singles = singles
+        self.singletons = singletons
 
     def __len__(self) -> int:
         return len(self.block)
 
-    def part(self, some: np.ndarray | slice) -> Self:
-        """Return a view of some of the points."""
-        return type(self)(self.evaluator, Block(self.block.rows[some], self.block.dims, 0), self.singles)
+    def subset(self, some: np.ndarray | slice) -> Self:
+        """Return a view of the points that an index array or a slice selects."""
+        return type(self)(self.evaluator, Block(self.block.rows[some], self.block.dims, 0), self.singletons)
 
     @abstractmethod
-    def log_singles(self) -> np.ndarray:
+    def log_singletons(self) -> np.ndarray:
         """Return log p(s, y_n) of all states with a single atom, (n, atoms)."""
 
     def select(self, count: int) -> np.ndarray:
-        """Return the ``count`` most promising atoms in rising order, (n, count) int32; by default the best alone."""
-        return best(self.log_singles(), count)
+        """Return the ``count`` best candidates, by default by ``log_singletons``, in rising order; (n, count) int32."""
+        return best_atoms(self.log_singletons(), count)
 
     def best(self, posterior: P) -> np.ndarray:
-        """Return the most probable of the considered states, of equal ones the first, (n, g)."""
+        """Return the most probable state of K_n of each point, the first of equal ones; (n, g)."""
         assert isinstance(posterior, Weights)
         return posterior.best()
 
     @abstractmethod
     def reconstruct(self, posterior: P) -> np.ndarray:
-        """Return the expected mean of y of each point, (n, D)."""
+        """Return the posterior expectation of the mean of each point, (n, D)."""
 
     @abstractmethod
     def accumulate(self, stage: str, posterior: P, used: np.ndarray, total: Sums) -> None:
-        """Add the statistics of the points that are ``used``, (n,) bool, to ``total``."""
+        """Add the statistics of the used points, ``used`` (n,) bool, to ``total``."""
 
 
 class EnumeratingView(BlockView[P]):
-    """A block whose posterior is computed by enumerating states, each by the joint of the model."""
+    """A view that enumerates states and evaluates the joint of the model for each."""
 
     def log_joint(self, states: np.ndarray) -> np.ndarray:
-        """Return log p(s, y_n) of states (n, K, g) listed for each point, (n, K); -inf for vacant places."""
+        """Return log p(s, y_n) of states (n, K, g) listed for each point, (n, K); -inf for vacant states."""
         logs = np.empty(states.shape[:2])
         for some in self.pieces(len(states), states.shape[1]):
             logs[some] = self.evaluator.log_joint(self.block.Y[some, None], np.maximum(states[some], -1))
         logs[states[:, :, 0] == VACANT] = -np.inf
         return logs
 
-    def log_singles(self) -> np.ndarray:
+    def log_singletons(self) -> np.ndarray:
         states = np.arange(self.model.latents.atoms, dtype=np.int32)[:, None]
         logs = np.empty((len(self), len(states)))
         for some in self.pieces(len(self), len(states)):
@@ -189,7 +193,8 @@ class EnumeratingView(BlockView[P]):
     def over_table(self, candidates: np.ndarray, table: Table, beta: float) -> Posterior:
         """Return q_n(s) = p(s, y_n)^beta / sum of p(s', y_n)^beta for the states of a table over candidates (n, C).
 
-        With ``singles``, the states of the other atoms alone count too. A view may use up its intermediate results.
+        With ``singletons``, K_n also has the single-atom states outside the candidates. The call may overwrite
+        intermediate results of the view.
         """
         latents, logs = self.model.latents, np.empty((len(candidates), len(table)))
         everything = candidates.shape[1] == latents.atoms
@@ -198,18 +203,15 @@ class EnumeratingView(BlockView[P]):
             logs[some] = self.evaluator.log_joint(self.block.Y[some, None], states)
             if latents.owner and not everything:
                 logs[some][clashes(states, latents.owner)] = -np.inf
-        if self.singles:
-            alone = self.log_singles()
-            np.put_along_axis(alone, candidates, -np.inf, 1)  # these are in the table
-            logs = np.hstack([logs, alone])
+        if self.singletons:
+            singletons = self.log_singletons()
+            np.put_along_axis(singletons, candidates, -np.inf, 1)  # the table has these states
+            logs = np.hstack([logs, singletons])
         evidence, q = weigh(logs, beta)
         return Tabled(evidence, candidates, table, *map(Sparse.of, np.split(q, [len(table)], 1)))
 
     def over_listed(self, evidence: np.ndarray, states: np.ndarray, q: Sparse) -> Posterior:
-        """Return the posterior of states (n, K, g) listed for each point with weights q.
-
-        A model whose causes have values adds their moments.
-        """
+        """Return the posterior of states (n, K, g) listed for each point with weights q; subclasses may add moments."""
         return Listed(evidence, states, q)
 
     def sample(self, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
@@ -238,17 +240,17 @@ class EnumeratingView(BlockView[P]):
                 total.add(name, values)
 
     def pieces(self, count: int, states: int) -> Iterator[slice]:
-        """Yield slices of ``count`` points with so many states each, small enough to compute at a time."""
-        step = max(1, PIECE // (states * self.model.D))
+        """Yield slices of ``count`` points that are small enough to compute with ``states`` states a point."""
+        step = max(1, VALUES_AT_ONCE // (states * self.model.D))
         return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
 
 class UndeclaredError(UserError, AttributeError):
-    """A declaration is missing; for ``hasattr``, the attribute is."""
+    """A missing declaration. Python's ``hasattr`` sees a missing attribute."""
 
 
 class Undeclared:
-    """The place of a declaration that a model lacks: using it raises a UserError."""
+    """A placeholder for a missing declaration: any use raises a UserError."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -260,23 +262,23 @@ class Undeclared:
 class Model(Trainable):
     """A generative model p(s, y | params) of points with D dimensions and H causes.
 
-    States come as arrays (..., g) of active atoms, padded with -1, with any axes before the last. Points come as arrays
+    States are arrays (..., g) of active atoms, padded with -1, with any axes before the last. Points are arrays
     (..., D) whose leading axes broadcast with those of the states.
 
     Attributes
     ----------
     latents : hidden states; by default all sets of the H causes
     prior, noise : distribution of the states, and of points around the mean of their state
-    learns : parameters that are learned if a job names none and gives them no number; () for all
-    schedules : schedules of its own
-    first_job : keys by section that its first job has besides the usual ones
-    valued : whether active causes have values, of which a posterior has means and variances
+    learns : parameters that are learned if the job has no ``learn``, except those with a value in the job; () for all
+    schedules : schedules that the model adds to [anneal]
+    first_job : keys by section that the starter job of this model has in addition to the usual ones
+    valued : whether active causes have values, with posterior means and variances
     evidence : whether F_n is a lower bound of log p(y_n) at T = 1; else it is the mean of log p(s, y_n) over q_n
-    row_independent : whether the posterior of a point over a table without single causes has the same bits whatever
-        points are computed with it; blocks may then be merged. A subclass states this for itself
-    sizes : lengths of the axes of its parameters
-    grid : rows and columns of the places where causes stand; atom h + x H is then cause h at place x
-    View : the class of its views of blocks
+    row_independent : whether the posterior of a point over a table without singletons has the same bits in any block,
+        so that blocks may be merged. A subclass must declare it again
+    sizes : lengths of the axes of the parameters
+    grid : rows and columns of the places where a cause can be; atom h + x H is then cause h at place x
+    View : class of the views of blocks
     """
 
     Options: ClassVar[type[Section]]
@@ -312,9 +314,9 @@ class Model(Trainable):
     def accumulate(
         self, stage: str, params: Params, Y: np.ndarray, states: np.ndarray, q: np.ndarray
     ) -> Mapping[str, np.ndarray]:
-        """Return the statistics of m pairs of a point (m, D) and a state (m, g) with weights (m,).
+        """Return the statistics of m pairs of a point (m, D) and a state (m, g) with weights q (m,).
 
-        A model whose view accumulates statistics by itself needs none.
+        Not needed if ``View`` has an ``accumulate`` of its own.
         """
         raise UserError(f"{type(self).__name__}: expected a method accumulate, found none")
 
@@ -323,7 +325,7 @@ class Model(Trainable):
         return Evaluator(self, params, settings)
 
     def log_joint(self, params: Params, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """Return log p(s, y), (...); by default from prior, mean and noise."""
+        """Return log p(s, y) = log p(s) + log p(y | mean of s), (...)."""
         return self.prior.log(params, states) + self.noise.log(params, Y, self.mean(params, states))
 
     def draw(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -332,14 +334,14 @@ class Model(Trainable):
         return self.noise.draw(params, rng, self.mean(params, states)), states
 
     def initial_value(self, name: str, summary: Summary) -> tuple[float | np.ndarray, float]:
-        """Return the mean and the standard deviation of the initial values of a parameter without a rule of its own.
+        """Return the mean and the standard deviation of the random initial values of a parameter without ``start``.
 
-        The default suits fields of any sign: zero, and a third of the data's root mean square.
+        The default suits fields of any sign: mean 0, and a third of the data's root mean square.
         """
         return 0.0, summary.rms / 3 or 1.0
 
     def constrain(self, params: Params) -> Params:
-        """Return the parameters within their limits."""
+        """Return the parameters clipped to their limits."""
         limits = {name: (param.low, param.high) for name, param in self.params.items()}
         free = (-np.inf, np.inf)
         return {
@@ -348,8 +350,8 @@ class Model(Trainable):
         }
 
     def check(self, summary: Summary) -> None:
-        """Raise a UserError for data that the model cannot describe; by default as its noise says."""
-        if isinstance(self.noise, Choosy):
+        """Raise a UserError for data that the model cannot describe; by default use the check of the noise."""
+        if isinstance(self.noise, RestrictsData):
             self.noise.check(summary)
 
 

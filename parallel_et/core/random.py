@@ -1,4 +1,4 @@
-"""Random numbers from a counter: what is drawn depends on the seed, the purpose and the index, never on who draws."""
+"""Counter-based random numbers: they depend on the seed, the purpose and the index, never on the rank."""
 
 from functools import lru_cache
 from hashlib import blake2b
@@ -10,7 +10,7 @@ from parallel_et.kernels import random
 
 
 def stream(seed: int, purpose: str, index: int = 0) -> np.random.Generator:
-    """The generator for one ``purpose`` ("noise.W", "data", …) and one ``index`` (an iteration, a group of points)."""
+    """Return the generator for a purpose ("noise.W", "data", …) and an index (an iteration, a group of points)."""
     return np.random.Generator(np.random.Philox(key=[seed, _word(purpose)], counter=[0, 0, index, 0]))
 
 
@@ -21,17 +21,17 @@ class Random(NamedTuple):
     iteration: int
 
     def uniforms(self, purpose: str, first: int, shape: tuple[int, int]) -> np.ndarray:
-        """Numbers in [0, 1) for the points from ``first`` on, (points, numbers a point), each by its own index."""
+        """Return numbers in [0, 1) of this shape, (points, numbers a point), for the points from ``first`` on."""
         numbers = np.empty(shape)
         random.uniforms(self.key(purpose), first, numbers)
         return numbers
 
     def generator(self, purpose: str, first: int) -> np.random.Generator:
-        """A generator for the block of points from ``first`` on."""
+        """Return a generator for the block of points from ``first`` on."""
         return np.random.Generator(np.random.Philox(key=[int(self.key(purpose)), first]))
 
     def key(self, purpose: str) -> np.uint64:
-        """What kernels that draw by themselves need, besides a point and a number."""
+        """Return the key of a purpose, for kernels that draw random numbers by key, point and index."""
         return np.uint64(_word(f"{self.seed} {self.iteration} {purpose}"))
 
 

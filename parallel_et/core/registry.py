@@ -1,4 +1,4 @@
-"""Models and schemes by name: one file each in their room, others that packages bring, and files of one's own."""
+"""Models and schemes by name: modules of a package, entry points of other packages, and files of users."""
 
 from hashlib import sha256
 from importlib import import_module
@@ -8,91 +8,93 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
 
-from parallel_et.control.paths import kind_of
+from parallel_et.control.paths import describe_path
 from parallel_et.core.contract import check_contract, explain_import
 from parallel_et.errors import UserError
 
-LARGEST = 1 << 20
-"""Bytes of a file of one's own."""
-SHOWN = 200
-"""Characters of its name that a message shows."""
+MAX_FILE_BYTES = 1 << 20
+"""Largest size of a user's file."""
+SHOWN_CHARACTERS = 200
+"""Largest number of characters of a path, or of an error, in a message."""
 
 
 class Registry:
-    """All that is known of one kind; a module is imported, which declares its kernels, only when it is asked for.
+    """All models, or all schemes, by name. A module is imported at its first use, because that declares its kernels.
 
     Parameters
     ----------
-    room : package that has a module for each; also the group of entry points by which other packages add theirs
-    word : name of the class in a module
-    base : what it is a subclass of
-    aliases : other names
+    package : package with one module for each class; also the group of entry points of other packages
+    class_name : name of the class in a module
+    base : base class
+    aliases : other names, and the names for which they stand
     """
 
-    def __init__(self, room: str, word: str, base: type, aliases: dict[str, str] | None = None) -> None:
-        self.room, self.word, self.base, self.aliases = room, word, base, aliases or {}
+    def __init__(self, package: str, class_name: str, base: type, aliases: dict[str, str] | None = None) -> None:
+        self.package, self.class_name, self.base, self.aliases = package, class_name, base, aliases or {}
         self._own: dict[str, Any] = {}
 
     def names(self) -> list[str]:
-        """All names, sorted."""
-        return sorted({*self._here(), *self.aliases, *self._own, *entry_points(group=self.room).names})
+        """Return all names, sorted."""
+        return sorted({*self._modules(), *self.aliases, *self._own, *entry_points(group=self.package).names})
 
-    def _here(self) -> list[str]:
-        return [module.name for module in iter_modules(import_module(self.room).__path__) if not module.ispkg]
+    def _modules(self) -> list[str]:
+        return [module.name for module in iter_modules(import_module(self.package).__path__) if not module.ispkg]
 
     def find(self, name: str) -> Any:
-        """The class of that name; KeyError if there is none."""
+        """Return the class of a name; KeyError if there is none."""
         name = self.aliases.get(name, name)
         if name in self._own:
             return self._checked(self._own[name])
-        if name in self._here():
-            return getattr(import_module(f"{self.room}.{name}"), self.word)
-        for point in entry_points(group=self.room, name=name):
+        if name in self._modules():
+            return getattr(import_module(f"{self.package}.{name}"), self.class_name)
+        for point in entry_points(group=self.package, name=name):
             return self._checked(point.load())
         raise KeyError(name)
 
     @staticmethod
-    def _checked(kind: Any) -> Any:
-        check_contract(kind)
-        return kind
+    def _checked(cls: Any) -> Any:
+        check_contract(cls)
+        return cls
 
-    def register(self, name: str, kind: Any) -> None:
-        """Make a class of a script known in this process."""
-        self._own[name] = kind
+    def register(self, name: str, cls: Any) -> None:
+        """Register a class of a script in this process."""
+        self._own[name] = cls
 
-    def of_text(self, text: bytes, path: str) -> Any:
-        """The class of a file of one's own, which is executed; UserError if that fails or there is none."""
-        module = ModuleType(f"{self.word.lower()}_{sha256(text).hexdigest()[:16]}")
+    def load_text(self, text: bytes, path: str) -> Any:
+        """Execute a user's file and return its class; UserError if that fails or the class is missing."""
+        module = ModuleType(f"{self.class_name.lower()}_{sha256(text).hexdigest()[:16]}")
         module.__file__ = str(path)
         try:
             exec(compile(text, path, "exec"), module.__dict__)
-        except (Exception, SystemExit) as error:  # whatever a stranger's code raises
+        except (Exception, SystemExit) as error:  # a user's file may raise anything
             line = _line(error, path)
-            found = f"{type(error).__name__}: {' '.join(str(error).split())[:SHOWN]}"
+            found = f"{type(error).__name__}: {' '.join(str(error).split())[:SHOWN_CHARACTERS]}"
             raise UserError(f"{path}{line}: expected Python that runs, found {found}{explain_import(error)}") from None
-        kind = getattr(module, self.word, None)
-        if not (isinstance(kind, type) and issubclass(kind, self.base)):
-            raise UserError(f"{path}: expected {self.word} = a subclass of {self.base.__name__}, found {kind!r:.60}")
-        return self._checked(kind)
+        cls = getattr(module, self.class_name, None)
+        if not (isinstance(cls, type) and issubclass(cls, self.base)):
+            raise UserError(
+                f"{path}: expected {self.class_name} = a subclass of {self.base.__name__}, found {cls!r:.60}"
+            )
+        return self._checked(cls)
 
 
 def read_source(path: str) -> bytes:
-    """The bytes of a file of one's own."""
-    shown = ascii(path)[1:-1][:SHOWN]
+    """Return the bytes of a user's file."""
+    shown = ascii(path)[1:-1][:SHOWN_CHARACTERS]
     try:
         if Path(path).exists() and not Path(path).is_file():
-            raise UserError(f"{shown}: expected a Python file, found {kind_of(path)}")
+            raise UserError(f"{shown}: expected a Python file, found {describe_path(path)}")
         with open(path, "rb") as file:
-            text = file.read(LARGEST + 1)
+            text = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise UserError(f"{shown}: expected a Python file, found {getattr(error, 'strerror', error)}") from None
-    if len(text) > LARGEST:
-        raise UserError(f"{shown}: expected a Python file of at most {LARGEST} bytes, found more")
+    if len(text) > MAX_FILE_BYTES:
+        raise UserError(f"{shown}: expected a Python file of at most {MAX_FILE_BYTES} bytes, found more")
     return text
 
 
 def _line(error: BaseException, path: str) -> str:
-    """Where in a file an error came up, as far as that can be told."""
+    """Return the line of a file where an error was raised, as ":12"; empty if the line is unknown."""
     if isinstance(error, SyntaxError):
         return f":{error.lineno}"
     lines, trace = [], error.__traceback__

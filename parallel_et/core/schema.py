@@ -1,4 +1,4 @@
-"""The ground of all sections of the job file: strict types, no unknown keys."""
+"""The base class of all sections of the job file, with strict types and no unknown keys, and types of keys."""
 
 import re
 from typing import Annotated, Any, Union
@@ -7,23 +7,23 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from pydantic_core import PydanticCustomError
 
 CHOICE = "="
-"""What the tag of one of several possible tables begins with; it shows in no message."""
-LARGEST = 1e50
-"""Largest magnitude of a number: products of a few of them are numbers too."""
-MOST = 10**12
-"""Most of all that is counted: points, iterations, …"""
-LONGEST = 4096
-"""Characters of a text."""
-LONGEST_TIME = 1e9
-"""Seconds, some 30 years."""
-SHOWN = 60
-"""Characters of a value, and of a key, that a message shows."""
+"""First character of the tag of a choice between tables. Messages omit the tag."""
+MAX_MAGNITUDE = 1e50
+"""Largest magnitude of a number: products of a few numbers are finite."""
+MAX_COUNT = 10**12
+"""Largest number of points, iterations, …"""
+MAX_TEXT_CHARACTERS = 4096
+"""Largest number of characters of a text."""
+MAX_DURATION_SECONDS = 1e9
+"""Longest duration, about 30 years."""
+SHOWN_CHARACTERS = 60
+"""Largest number of characters of a value, or of a key, in a message."""
 
 
 class Section(BaseModel):
-    """A table of the job file; a subclass declares its keys with types, ranges and defaults.
+    """A table of the job file. A subclass declares its keys with types, ranges and defaults.
 
-    Whatever these say, a number is at most ``LARGEST`` in magnitude, and a text can be printed in one line.
+    In all tables a number has a magnitude of at most ``MAX_MAGNITUDE``, and a text can be printed in one line.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
@@ -31,15 +31,16 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _sensible(cls, value: Any) -> Any:
-        if isinstance(value, int | float) and LARGEST < abs(value) < float("inf"):
-            raise PydanticCustomError("expected", f"a number of magnitude {LARGEST:g} at most")
-        if isinstance(value, str) and not (len(value) <= LONGEST and value.isprintable()):
-            raise PydanticCustomError("expected", f"a text of at most {LONGEST} characters that can be printed")
-        return 0.0 if isinstance(value, float) and value == 0 else value  # no -0.0, which is below 0 to some
+        if isinstance(value, int | float) and MAX_MAGNITUDE < abs(value) < float("inf"):
+            raise PydanticCustomError("expected", f"a number of magnitude {MAX_MAGNITUDE:g} at most")
+        if isinstance(value, str) and not (len(value) <= MAX_TEXT_CHARACTERS and value.isprintable()):
+            limit = f"a text of at most {MAX_TEXT_CHARACTERS} characters that can be printed"
+            raise PydanticCustomError("expected", limit)
+        return 0.0 if isinstance(value, float) and value == 0 else value  # -0.0 prints as a negative number
 
 
-def show(value: object) -> str:
-    """A value of a job file for a message: short, and nothing in it that does not print."""
+def format_value(value: object) -> str:
+    """Return a value of a job file for a message: short, with printable characters only."""
     if value is None:
         return "none"
     try:
@@ -47,16 +48,16 @@ def show(value: object) -> str:
     except (ValueError, RecursionError):  # thousands of digits, or lists in lists
         text = f"{type(value).__name__} …"
     text = {"True": "true", "False": "false"}.get(text, text)
-    return printable(text if len(text) <= SHOWN else text[: SHOWN - 3] + "…")
+    return printable(text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "…")
 
 
 def printable(text: str) -> str:
-    """The text, with characters that do not print as Python writes them."""
+    """Return the text with escape sequences for characters that cannot be printed."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def number_or(*tables: type[Section]) -> Any:
-    """A number, or one of several tables, told by its keys; mistakes are then those of that one."""
+    """Return the type of a number or one of several tables. The keys of a table determine which table is validated."""
     tags = {table: f"{CHOICE}{table.__name__}" for table in tables}
     number = f"{CHOICE}number"
 
@@ -74,13 +75,13 @@ def number_or(*tables: type[Section]) -> Any:
         return next((tags[table] for table in tables if isinstance(value, table)), None)
 
     kinds: Any = [Annotated[table, Tag(name)] for table, name in tags.items()]
-    size = Annotated[float, Field(ge=-LARGEST, le=LARGEST), Tag(number)]
+    size = Annotated[float, Field(ge=-MAX_MAGNITUDE, le=MAX_MAGNITUDE), Tag(number)]
     return Annotated[Union[(size, *kinds)], Discriminator(tag)]
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value of a job file is a number that may be one there."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+    """Return whether a value of a job file is a number of allowed magnitude."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_MAGNITUDE
 
 
 NUMBERS = "a number or a list of numbers"
@@ -93,7 +94,7 @@ def _numbers(value: Any) -> Any:
 
 
 Numbers = Annotated[Any, BeforeValidator(_numbers), NUMBERS]
-"""A number or a list of numbers; the words stand for the type in the reference of the job file."""
+"""Type of a number or a list of numbers. The reference of the job file prints the text as the type."""
 
 
 UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400, "days": 86400}
@@ -104,21 +105,26 @@ INTERVAL = f"{DURATION}, or a number of iterations"
 
 
 def duration(text: str) -> float:
-    """Seconds of a time such as ``10 min``, ``3:50:00`` or ``1-12:00:00``; ValueError if it is none."""
+    """Convert a time such as ``10 min``, ``3:50:00`` or ``1-12:00:00`` to seconds.
+
+    Raises
+    ------
+    ValueError : the text is not a time, or the time is too long
+    """
     if clock := CLOCK.fullmatch(text.strip()):
         days, hours, minutes, seconds = (int(part or 0) for part in clock.groups())
         long = float(86400 * days + 3600 * hours + 60 * minutes + seconds)
     else:
         found = AMOUNT.fullmatch(text.strip())
         long = float(found[1]) * UNITS[found[2]] if found is not None and found[2] in UNITS else float("inf")
-    if long > LONGEST_TIME:
-        raise ValueError(f"expected {DURATION}, found {show(text)}")
+    if long > MAX_DURATION_SECONDS:
+        raise ValueError(f"expected {DURATION}, found {format_value(text)}")
     return long
 
 
 def _interval(value: Any) -> Any:
     try:
-        good = duration(value) > 0 if isinstance(value, str) else type(value) is int and 0 < value <= MOST
+        good = duration(value) > 0 if isinstance(value, str) else type(value) is int and 0 < value <= MAX_COUNT
     except ValueError:
         good = False
     if not good:
@@ -127,7 +133,7 @@ def _interval(value: Any) -> Any:
 
 
 Interval = Annotated[Any, BeforeValidator(_interval), INTERVAL]
-"""A time, or a number of iterations."""
+"""Type of a time or a number of iterations."""
 
 
 SIZE_WORDS = 'a size such as "8 GiB" or "500 MB", or a number of bytes'
@@ -135,7 +141,12 @@ SIZE = re.compile(r"(\d{1,15}(?:\.\d+)?) ?(?:([kKMGT])(i?))?B", re.ASCII)
 
 
 def in_bytes(size: str | float) -> int:
-    """Bytes of a size such as ``8 GiB`` or a number of them; ValueError if it is none."""
+    """Convert a size such as ``8 GiB``, or a number of bytes, to bytes.
+
+    Raises
+    ------
+    ValueError : the text is not a size
+    """
     if not isinstance(size, str):
         return int(size)
     found = SIZE.fullmatch(size)
@@ -156,4 +167,4 @@ def _size(value: Any) -> Any:
 
 
 Size = Annotated[Any, BeforeValidator(_size), SIZE_WORDS]
-"""A size in memory."""
+"""Type of a size in memory."""

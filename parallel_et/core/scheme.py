@@ -1,4 +1,4 @@
-"""The contract between the engine and the schemes: the choice of the states K_n that are considered for each point."""
+"""The contract between the engine and the schemes, which choose the states K_n that are considered for each point."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,38 +14,38 @@ from parallel_et.core.schema import Section
 from parallel_et.core.types import Block, Params, PointStates
 
 
-class Learner(Trainable):
-    """A trainable part of a scheme or selection, with its own initial parameters."""
+class TrainablePart(Trainable):
+    """A scheme or selection with trainable parameters."""
 
     @abstractmethod
     def initial_params(self, points: int, dims: int) -> Params:
-        """Return its parameters before the first iteration."""
+        """Return the parameters before the first iteration."""
 
 
 class Context(NamedTuple):
-    """The E-step of one iteration, the same for all blocks.
+    """The values of an E-step that all blocks share.
 
     Attributes
     ----------
     evaluator : the model with its parameters bound
-    of_scheme, of_selection : the evaluators of the scheme and of its selection, if these learn
+    scheme_evaluator, selection_evaluator : the evaluators of the scheme and of its selection, if they are trainable
     beta : 1 / T
     random : random numbers of this iteration, by point
-    phase : starts the clock of a named phase
+    phase : function that starts the timer of a named phase
     """
 
     evaluator: Evaluator
-    of_scheme: Collector | None
-    of_selection: Collector | None
+    scheme_evaluator: Collector | None
+    selection_evaluator: Collector | None
     beta: float
     random: Random
     phase: Callable[[str], None]
 
 
 class Selection:
-    """Preselection of candidate atoms for each point: by default those that the model prefers.
+    """The preselection of candidate atoms for each point, by default that of the model.
 
-    A selection that learns is a ``Learner`` too. Its first stage uses the posteriors before this M-step.
+    A trainable selection is also a ``TrainablePart``. Its first stage uses the posteriors before this M-step.
     """
 
     def initial_point_states(self, points: int) -> PointStates:
@@ -53,40 +53,40 @@ class Selection:
         return {}
 
     def select(self, context: Context, view: BlockView, point_states: PointStates, count: int) -> np.ndarray:
-        """Return the ``count`` most promising atoms of each point in rising order, (n, count) int32."""
+        """Return the ``count`` best candidates of each point in rising order, (n, count) int32."""
         return view.select(count)
 
     def new_point_states(
         self, context: Context, block: Block, posterior: Posterior, point_states: PointStates
     ) -> PointStates:
-        """Return the variational states of points in the training data after an iteration."""
+        """Return the variational states of training points after an iteration."""
         return {}
 
 
 class Scheme(ABC):
-    """The choice of the states K_n that are considered for each point.
+    """A kind of E-step: chooses the states K_n that are considered for each point.
 
     Attributes
     ----------
     needs : classes and protocols that the view of a model must have
-    count : number of states that are considered for a point
-    most : largest number of active atoms in them
+    count : number of considered states of a point
+    max_active : largest number of active atoms of a considered state
     candidates : number of preselected atoms of a point; 0 without preselection
-    words : description for people
-    draws : whether posteriors are drawn, by random numbers that depend on the number of a point
-    pairs : number of pairs of candidates that may both be active in a state of a point; 0 if states have other atoms
-    rounds : number of searches for states of a new point
-    selection : its preselection
-    row_independent : whether the posterior of a point has the same bits whatever points are computed with it
+    description : description for log and report
+    draws : whether posteriors are sampled, with random numbers that depend on the index of the point
+    pairs : number of pairs of candidates that may both be active in a state; 0 if states have other atoms too
+    rounds : number of searches for the states of a new point
+    selection : preselection of candidates
+    row_independent : whether the posterior of a point has the same bits in any block
     """
 
     Options: ClassVar[type[Section]]
     needs: ClassVar[tuple[type, ...]] = (EnumeratingView,)
     draws: ClassVar[bool] = False
     count: int
-    most: int
+    max_active: int
     candidates: int
-    words: str
+    description: str
     pairs: int = 0
     rounds: int = 1
     selection: Selection = Selection()
@@ -101,27 +101,29 @@ class Scheme(ABC):
 
     @abstractmethod
     def infer(self, context: Context, block: Block, point_states: PointStates) -> tuple[Posterior, PointStates]:
-        """Return the posterior of a block and its new variational states. The same call gives the same bits."""
+        """Return the posterior of a block and its new variational states. Equal arguments give equal bits."""
 
 
 def vacant_point_states(scheme: Scheme, points: int) -> PointStates:
-    """Return the variational states of points, of the scheme and its selection, before the first iteration."""
+    """Return the variational states of the scheme and its selection before the first iteration."""
     return {**scheme.initial_point_states(points), **scheme.selection.initial_point_states(points)}
 
 
-def learners_of(scheme: Scheme) -> dict[str, Learner]:
-    """Return the scheme and its selection by name, if they learn."""
+def trainable_parts(scheme: Scheme) -> dict[str, TrainablePart]:
+    """Return the scheme and its selection by name, if they are trainable."""
     return {
-        name: one for name, one in (("scheme", scheme), ("selection", scheme.selection)) if isinstance(one, Learner)
+        name: one
+        for name, one in (("scheme", scheme), ("selection", scheme.selection))
+        if isinstance(one, TrainablePart)
     }
 
 
 def initial_params_of(scheme: Scheme, points: int, dims: int) -> Params:
     """Return the parameters of the scheme and its selection before the first iteration."""
-    learners = learners_of(scheme).values()
-    return {name: value for one in learners for name, value in one.initial_params(points, dims).items()}
+    trainables = trainable_parts(scheme).values()
+    return {name: value for one in trainables for name, value in one.initial_params(points, dims).items()}
 
 
 def suits(model: type[Model], scheme: type[Scheme]) -> bool:
-    """Return whether a model has what a scheme needs."""
+    """Return whether the view of a model has the classes and protocols that a scheme needs."""
     return all(issubclass(model.View, need) for need in scheme.needs)

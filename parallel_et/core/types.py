@@ -1,4 +1,4 @@
-"""What engine, models and schemes hand to each other: parameters, schedules, sums, points, priors and noises."""
+"""The values that the engine, models and schemes exchange: parameters, settings, statistics, blocks, priors, noises."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -8,25 +8,26 @@ import numpy as np
 from parallel_et.parallel.linear_algebra import LinearAlgebra
 
 Params = Mapping[str, np.ndarray]
-"""The parameters of a model and its scheme by name: float64 arrays, fields contiguous (in Fortran's order)."""
+"""Parameters of a model and its scheme by name: float64 arrays in Fortran order, so that each field is contiguous."""
 Totals = Mapping[str, np.ndarray]
-"""The sums over the points of the M-step, by name. Do not modify the arrays: ranks may share them."""
+"""Sums of the statistics over the points of the M-step, by name. Do not modify the arrays: ranks may share them."""
 PointStates = dict[str, np.ndarray]
-"""Variational states that a scheme keeps of each point between iterations: arrays (points, ...) by name."""
+"""Variational states of the points that a scheme keeps between iterations: arrays (points, ...) by name."""
 
 
 class Summary(NamedTuple):
-    """What the whole data set is like.
+    """Summary statistics of the whole data set.
 
     Attributes
     ----------
     points, dims : N and D
-    largest, mean, rms : magnitude, mean and root mean square of all values
-    negative : share of those below zero
-    spread : root mean square of what is left of the values when each dimension has its mean subtracted
+    largest, mean, rms : largest magnitude, mean and root mean square of all values
+    negative : fraction of the values that are below zero
+    spread : root mean square of the values after the mean of each dimension is subtracted
     offset : root mean square of these means
-    constant, empty : dimensions in which all points have the same value, other than zero, or zero
-    heights, spreads, means : (D,) largest magnitude, standard deviation and mean of each dimension
+    constant : number of dimensions in which all points have the same value, not zero
+    empty : number of dimensions in which all points are zero
+    largest_by_dim, std_by_dim, mean_by_dim : (D,) largest magnitude, standard deviation and mean of each dimension
     """
 
     points: int
@@ -39,38 +40,40 @@ class Summary(NamedTuple):
     offset: float = 0.0
     constant: int = 0
     empty: int = 0
-    heights: np.ndarray = np.empty(0)
-    spreads: np.ndarray = np.empty(0)
-    means: np.ndarray = np.empty(0)
+    largest_by_dim: np.ndarray = np.empty(0)
+    std_by_dim: np.ndarray = np.empty(0)
+    mean_by_dim: np.ndarray = np.empty(0)
 
     def within(self, largest: float) -> "Summary":
-        """Return the bounds of the points whose values have at most some magnitude."""
-        return self._replace(largest=min(self.largest, largest), heights=np.minimum(self.heights, largest))
+        """Return the summary with the largest magnitudes limited to ``largest``, for a subset of the points."""
+        return self._replace(
+            largest=min(self.largest, largest), largest_by_dim=np.minimum(self.largest_by_dim, largest)
+        )
 
 
 class Rule(NamedTuple):
-    """Where a parameter begins, as it follows from the number of causes and the data; and that in words."""
+    """A rule for the initial value of a parameter: a function of H and the data, and its description."""
 
     value: Callable[[int, Summary], float]
-    words: str
+    description: str
 
 
 class Param(NamedTuple):
-    """A parameter as it is declared; how it starts, is shared, limited, stored and told follows from this.
+    """The declaration of a parameter. Initial values, limits and storage follow from it.
 
     Attributes
     ----------
-    axes : a letter an axis, of the model's ``sizes``: D dimensions, H causes; "" for a number
-    does : what it is
-    start : what all its values begin with, or the rule that says it, which makes it a key of [model]; None: as the
-        model's ``initial_value`` says
-    low, high : its limits
-    each : whether a job may have one for each cause, by ``model.each``
-    rows : which points of the data its columns begin with, if the job does not say it; "" for none
+    axes : one letter an axis, a key of the model's ``sizes``: "DH" for D dimensions x H causes, "" for a number
+    description : help text
+    start : initial value of all elements, or the ``Rule`` for it, which makes the parameter a key of [model];
+        None: random values with the mean and standard deviation of ``Model.initial_value``
+    low, high : limits
+    each : whether a job may have one value for each cause (``model.each``)
+    rows : default of ``model.init.NAME.rows``, the points that columns are initialised with; "" for none
     """
 
     axes: str
-    does: str
+    description: str
     start: float | Rule | None = None
     low: float = -np.inf
     high: float = np.inf
@@ -79,27 +82,34 @@ class Param(NamedTuple):
 
 
 class OwnSchedule(NamedTuple):
-    """A schedule of a model's own: its value at a temperature where the job sets none, its least value, its meaning."""
-
-    rule: Callable[[float], float]
-    least: float
-    does: str
-
-
-class Settings(NamedTuple):
-    """What the schedules say for one iteration.
+    """A schedule that a model adds to [anneal].
 
     Attributes
     ----------
-    iteration : its number
+    rule : default value as a function of the temperature
+    low : smallest value that a job may have
+    description : help text
+    """
+
+    rule: Callable[[float], float]
+    low: float
+    description: str
+
+
+class Settings(NamedTuple):
+    """The values of the schedules in one iteration.
+
+    Attributes
+    ----------
+    iteration : index of the iteration, from 0 on
     temperature : T
-    cut : 0: the M-step uses all points; 1: it uses only the share that ``Prior.share`` expects to fit K_n
-    points : number of points that the M-step is to use
+    cut : strength of the cut: 0 for all points, 1 for the fraction that ``Prior.fraction_up_to`` expects to fit K_n
+    points : number of points that the M-step uses
     noise : standard deviation of the Gaussian noise that is added to each parameter after the M-step
-    model : the values of the model's own schedules
-    most : active causes that a considered state has at most
+    model : values of the model's own schedules
+    max_active : largest number of active causes of a considered state
     step : rho in average = (1 - rho) average + rho statistics of the minibatch
-    held : whether the engine keeps the old fields, whatever the M-step returns
+    fields_frozen : whether the engine keeps the old fields, whatever the M-step returns
     algebra : linear algebra for the fields, which all ranks share if the model is large
     pairs : number of pairs of candidates of all points; 0 if other pairs of causes may be active together
     """
@@ -110,55 +120,64 @@ class Settings(NamedTuple):
     points: int
     noise: Mapping[str, float]
     model: Mapping[str, float]
-    most: int
+    max_active: int
     step: float = 1.0
-    held: bool = False
+    fields_frozen: bool = False
     algebra: LinearAlgebra = LinearAlgebra()
     pairs: int = 0
 
     @property
     def undisturbed(self) -> bool:
-        """Whether T = 1, all points are used and no noise is added: the M-step then must not lower the free energy."""
+        """True for T = 1 without cut and noise: the M-step then must not lower the free energy."""
         return self.temperature == 1 and self.cut == 0 and not any(self.noise.values())
 
 
 Bound = float | Callable[[Params, Summary], float | np.ndarray]
-"""The most that one point can add to an element of a statistic; an array is broadcast to its shape."""
+"""Largest magnitude that one point can add to an element of a statistic. An array is broadcast to its shape."""
 
 
 def largest(params: Params, summary: Summary) -> float:
-    """Return the largest magnitude of the data, a bound of sums of data."""
+    """Return the largest magnitude of the data, the bound of a sum of data."""
     return summary.largest
 
 
 def largest_square(params: Params, summary: Summary) -> float:
-    """Return the largest square of the data."""
+    """Return the largest square of the data, the bound of a sum of squares."""
     return summary.largest**2
 
 
 class Statistic(NamedTuple):
-    """A statistic: its shape, and the most that one point can add to an element, a number or a function."""
+    """The declaration of a statistic: its shape, and the bound of the contribution of one point to an element."""
 
     shape: tuple[int, ...]
     bound: Bound = 1.0
 
 
 class Sums(Protocol):
-    """Where the statistics of a block are added."""
+    """Accumulators of the statistics of all blocks."""
 
     def add(self, name: str, values: Any, first: int = 0) -> None:
-        """Add to a statistic an array of its shape, or of a run of its elements from ``first`` on."""
+        """Add values to a statistic: an array of its shape, or of its flat elements from ``first`` on."""
 
     def words(self, name: str) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
-        """For kernels that add to a statistic themselves: its scale, its high and low words, flat, and what is to
-        become the largest magnitude, scaled, that they added to an element.
+        """Return the memory of a statistic, for kernels that add to it directly.
+
+        Returns
+        -------
+        scale, high, low : scale, and flat high and low words of the exact sum
+        largest : output, the largest scaled magnitude that a kernel added to an element
         """
 
 
 class Block(NamedTuple):
-    """Some points: their rows (n, width >= dims), aligned and padded with zeros, and the index of the first.
+    """A block of n points, or several merged blocks.
 
-    Of a model that treats points alike these may be the points of several blocks, of which each has ``size``.
+    Attributes
+    ----------
+    rows : (n, width >= dims), aligned and padded with zeros
+    dims : D
+    first : index of the first point
+    size : number of points of each of the merged blocks
     """
 
     rows: np.ndarray
@@ -168,7 +187,7 @@ class Block(NamedTuple):
 
     @property
     def Y(self) -> np.ndarray:
-        """The points themselves, (n, D)."""
+        """The points without padding, (n, D)."""
         return self.rows[:, : self.dims]
 
     def __len__(self) -> int:
@@ -178,8 +197,7 @@ class Block(NamedTuple):
 class Prior(Protocol):
     """The distribution p(s) of the states.
 
-    Priors in ``models/components/priors.py`` also have ``learn`` for M-steps. It corrects pi for the points that a cut
-    removes.
+    Priors in ``models/components/priors.py`` also have ``learn``, the M-step of pi with the correction for a cut.
     """
 
     def log(self, params: Params, states: np.ndarray) -> np.ndarray:
@@ -188,14 +206,14 @@ class Prior(Protocol):
     def draw(self, params: Params, rng: np.random.Generator, count: int) -> np.ndarray:
         """Return random states (count, g)."""
 
-    def share(self, params: Params, most: int) -> float:
-        """Return the expected share of the points with at most ``most`` active causes."""
+    def fraction_up_to(self, params: Params, max_active: int) -> float:
+        """Return the expected fraction of the points with at most ``max_active`` active causes."""
 
 
 class Noise(Protocol):
     """The distribution p(y | mean) of points around the mean of their state.
 
-    ``Gauss`` in ``models/components/noises.py`` also has ``learn`` for M-steps.
+    ``Gauss`` in ``models/components/noises.py`` also has ``learn``, the M-step of sigma.
     """
 
     def log(self, params: Params, Y: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -206,8 +224,8 @@ class Noise(Protocol):
 
 
 @runtime_checkable
-class Choosy(Protocol):
-    """A noise that not all data can have."""
+class RestrictsData(Protocol):
+    """A noise that only some data can have, such as counts."""
 
     def check(self, summary: Summary) -> None:
         """Raise a UserError for data that cannot have this noise."""
@@ -215,7 +233,7 @@ class Choosy(Protocol):
 
 @runtime_checkable
 class Limited(Protocol):
-    """A model or noise with parameters that have a floor, or a range beyond which double precision fails."""
+    """A model or noise whose parameters have a floor, or a range beyond which double precision fails."""
 
     def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
-        """Yield a clause for each parameter that is at such a limit."""
+        """Yield a warning clause for each parameter that is at such a limit."""

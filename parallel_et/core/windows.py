@@ -1,4 +1,4 @@
-"""Windows of images: what of a point is to be seen where a cause may stand."""
+"""Windows of images: the parts of a point at the places where a cause can be."""
 
 from typing import NamedTuple
 
@@ -6,13 +6,13 @@ import numpy as np
 
 
 class Windows(NamedTuple):
-    """Squares of images, one for each place, that begin at its pixel and go round the edges.
+    """Square windows of an image, one for each place, that begin at the pixel of the place and wrap around the edges.
 
     Attributes
     ----------
-    grid : rows and columns of an image, and so of the places
-    size : pixels a side of a window
-    channels : values of a pixel, side by side in a point
+    grid : rows and columns of the image, and of the places
+    size : side of a window in pixels
+    channels : values of a pixel, adjacent in a point
     """
 
     grid: tuple[int, int]
@@ -21,32 +21,32 @@ class Windows(NamedTuple):
 
     @property
     def places(self) -> int:
-        """How many there are, P."""
+        """Number of places, P."""
         return self.grid[0] * self.grid[1]
 
     @property
     def width(self) -> int:
-        """Values of a window, F."""
+        """Number of values of a window, F."""
         return self.size**2 * self.channels
 
     def pixels(self, place: np.ndarray) -> np.ndarray:
-        """The pixels of the windows at places (...), row by row, (..., size^2)."""
+        """Return the pixels of the windows at places (...), row by row, (..., size^2)."""
         step = np.arange(self.size)
         row = (place[..., None] // self.grid[1] + step) % self.grid[0]
         column = (place[..., None] % self.grid[1] + step) % self.grid[1]
         return (row[..., :, None] * self.grid[1] + column[..., None, :]).reshape(*place.shape, -1)
 
-    def at(self, Y: np.ndarray, row: np.ndarray, place: np.ndarray) -> np.ndarray:
-        """The windows of points (n, D) that are named by their rows (m,), each at a place (m,); (m, F)."""
+    def values_at(self, Y: np.ndarray, row: np.ndarray, place: np.ndarray) -> np.ndarray:
+        """Return windows of points (n, D), given by rows (m,) and places (m,); (m, F)."""
         images = Y.reshape(len(Y), self.places, self.channels)
         return images[row[:, None], self.pixels(place)].reshape(len(row), self.width)
 
-    def of(self, Y: np.ndarray) -> np.ndarray:
-        """All windows of points (n, D), those of a point one after the other, (n P, F)."""
+    def all_values(self, Y: np.ndarray) -> np.ndarray:
+        """Return all windows of points (n, D), point by point, (n P, F)."""
         images = Y.reshape(len(Y), self.grid[0], self.grid[1] * self.channels)
-        beyond = self.size - 1
-        images = np.concatenate([images, images[:, :beyond]], 1)
-        images = np.concatenate([images, images[:, :, : beyond * self.channels]], 2)
+        overlap = self.size - 1
+        images = np.concatenate([images, images[:, :overlap]], 1)
+        images = np.concatenate([images, images[:, :, : overlap * self.channels]], 2)
         shape = self.size, self.size * self.channels
         views = np.lib.stride_tricks.sliding_window_view(images, shape, (1, 2))[:, :, :: self.channels]
         return views.reshape(len(Y) * self.places, self.width)

@@ -1,4 +1,4 @@
-"""Where the data points come from: files, or one file a generator, found by its name."""
+"""Sources of data points: files, arrays, and generators. A generator is a module, found by its name."""
 
 from functools import cache
 from importlib import import_module
@@ -8,6 +8,6 @@ from typing import Any
 
 @cache
 def generators() -> dict[str, Any]:
-    """All generators by name: each module of this package that has a ``SOURCE``."""
+    """Return all generators by name: the modules of this package with a ``SOURCE``."""
     modules = [(m.name, import_module(f"{__name__}.{m.name}")) for m in iter_modules(__path__)]
     return {name: module.SOURCE for name, module in modules if hasattr(module, "SOURCE")}

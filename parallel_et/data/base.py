@@ -1,4 +1,4 @@
-"""What every source of data points offers: rows by their number."""
+"""The base class of all sources of data points, which return rows by their number."""
 
 import mmap
 from abc import ABC, abstractmethod
@@ -12,13 +12,13 @@ from pydantic import Field
 from parallel_et.core.schema import Section, Size
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import new_table
-from parallel_et.storage.error_translation import brief
+from parallel_et.storage.error_translation import one_line
 
-GROUP = 256
-"""Points that a generator draws at a time; fixed for ever, so that the data depend on the seed alone."""
+GROUP_POINTS = 256
+"""Points that a generator draws together. The value never changes, so that data depend only on the seed."""
 
-PIECE = 1 << 24
-"""Bytes that are read from a file at a time."""
+READ_BYTES = 1 << 24
+"""Bytes read from a file at a time."""
 
 
 class DataOptions(Section):
@@ -26,29 +26,34 @@ class DataOptions(Section):
 
     source: str = Field(description='"file.h5:/dataset", "file.npy", or the name of a generator')
     memory: Size = Field(
-        None, description='most that a rank keeps of its rows, as "8 GiB"; of more it reads all again in every pass'
+        None,
+        description='maximum memory per rank for the data, such as "8 GiB"; larger data are read again in every pass',
     )
     holdout: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="part of the rows, drawn by run.seed, that is not learned from; their evidence is told instead",
+        description="fraction of held-out rows (validation set), drawn by run.seed; the run reports their evidence",
     )
     centre: bool = Field(
         False,
-        description="subtract from each dimension its mean over all points; kept in the result, undone by infer and "
-        "generate",
+        description="subtract the mean of all points; the result stores the mean, and infer and generate use it",
     )
 
-    def mistakes(self) -> list[tuple[str, str, object]]:
-        """What does not fit together: key, what was expected, what was found."""
+    def inconsistencies(self) -> list[tuple[str, str, object]]:
+        """Return the keys that do not fit together, each as (key, expected, found)."""
         return []
 
 
 class Source(ABC):
-    """Rows of a (points, dims) table, of which a rank reads its own; ``shape`` is a row's shape, for pictures.
+    """A table of data points. Each rank reads its own rows.
 
-    ``dtype`` is what rows are read as: float32 or float64; ``holds`` are the bytes that it takes to make them.
+    Attributes
+    ----------
+    points, dims : shape of the table
+    shape : shape of a row, for pictures
+    dtype : float32 or float64
+    working_bytes : memory that the source needs to make rows
     """
 
     points: int
@@ -56,29 +61,29 @@ class Source(ABC):
     shape: tuple[int, ...]
     name = "data"
     dtype: Any = np.float64
-    holds: int = 0
+    working_bytes: int = 0
 
-    def state(self) -> str:
-        """What tells these data from others of the same name, as far as that can be had without reading them."""
+    def version(self) -> str:
+        """Return a text that differs between data of the same name, as far as known without reading the data."""
         return ""
 
     @abstractmethod
     def read(self, first: int, last: int) -> np.ndarray:
-        """Rows [first, last) as an array of float32 or float64, (last - first, dims), or wider with zeros behind."""
+        """Return rows [first, last) as float32 or float64, (last - first, dims), or wider and padded with zeros."""
 
-    def numbers(self, first: int, last: int) -> np.ndarray:
-        """What numbers the rows [first, last) have where they come from, rising."""
+    def row_numbers(self, first: int, last: int) -> np.ndarray:
+        """Return the numbers of rows [first, last) in the original data, ascending."""
         return np.arange(first, last)
 
     def truth(self) -> dict[str, np.ndarray]:
-        """The parameters behind the data, where they are known."""
+        """Return the true parameters of the data, empty if unknown."""
         return {}
 
 
 class ArrayRows(Source):
-    """Rows of an array, a memory map or an open HDF5 dataset; axes after the first, the points, are flattened.
+    """Rows of an array, a memory map or an open HDF5 dataset. All axes but the first are flattened.
 
-    float32 and float64 stay as they are; half precision becomes float32, integers and truth values float64.
+    float32 and float64 are kept. Half precision becomes float32; integers and truth values become float64.
     """
 
     def __init__(self, table: Any, name: str = "data") -> None:
@@ -103,35 +108,37 @@ class ArrayRows(Source):
 
     def read(self, first: int, last: int) -> np.ndarray:
         rows = new_table(last - first, self.dims, self.dtype)
-        step = max(1, PIECE // (rows.itemsize * self.dims))
+        step = max(1, READ_BYTES // (rows.itemsize * self.dims))
         for start in range(first, last, step):
             piece = np.asarray(self.table[start : min(start + step, last)])
             rows[start - first : start - first + len(piece), : self.dims] = piece.reshape(len(piece), self.dims)
-            forget(self.table)
+            release_pages(self.table)
         return rows
 
 
 def as_array(table: Any, name: str) -> np.ndarray:
-    """Return what a script gives as an array."""
+    """Return the data of a script as an array."""
     try:
         return np.asarray(table)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{name}: expected points x dimensions, found {type(table).__name__}: {brief(error)}") from None
+        raise UserError(
+            f"{name}: expected points x dimensions, found {type(table).__name__}: {one_line(error)}"
+        ) from None
 
 
 class Centred(Source):
-    """The rows of another source less what is subtracted from each, ``mean`` (D,), rounded as that has its rows."""
+    """The rows of another source minus ``mean`` (D,), in the dtype of the other source."""
 
     def __init__(self, source: Source, mean: np.ndarray) -> None:
         self.source, self.mean = source, mean
         self.points, self.dims, self.shape = source.points, source.dims, source.shape
-        self.name, self.dtype, self.holds = source.name, source.dtype, source.holds
+        self.name, self.dtype, self.working_bytes = source.name, source.dtype, source.working_bytes
 
-    def state(self) -> str:
-        return self.source.state()
+    def version(self) -> str:
+        return self.source.version()
 
-    def numbers(self, first: int, last: int) -> np.ndarray:
-        return self.source.numbers(first, last)
+    def row_numbers(self, first: int, last: int) -> np.ndarray:
+        return self.source.row_numbers(first, last)
 
     def read(self, first: int, last: int) -> np.ndarray:
         rows = self.source.read(first, last)
@@ -142,41 +149,50 @@ class Centred(Source):
         return self.source.truth()
 
 
-def forget(table: Any) -> None:
-    """Let the system have back the memory of what was read of a memory map; others are left alone."""
+def release_pages(table: Any) -> None:
+    """Free the pages of a memory map that were read; other tables are ignored."""
     if isinstance(table, np.memmap) and table.mode in ("r", "r+") and hasattr(mmap, "MADV_DONTNEED"):
         table._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
-def shown(s: np.ndarray, proximity: np.ndarray, masks: np.ndarray, features: np.ndarray) -> np.ndarray:
-    """Points in which each pixel shows the nearest of the active causes that are there, or nothing.
+def show_nearest(s: np.ndarray, proximity: np.ndarray, masks: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Return points in which each pixel shows its nearest active cause, or zero.
 
-    s (n, b) bool, proximity (n, b) > 0, masks (b, pixels) bool, features (b, channels) -> (n, pixels channels).
+    Parameters
+    ----------
+    s : (n, b) bool, active causes
+    proximity : (n, b), positive; the nearest cause has the largest value
+    masks : (b, pixels) bool, pixels of each cause
+    features : (b, channels), colours
+
+    Returns
+    -------
+    (n, pixels * channels)
     """
-    who, nearest = np.full((len(s), masks.shape[1]), -1), np.zeros((len(s), masks.shape[1]))
+    cause, nearest = np.full((len(s), masks.shape[1]), -1), np.zeros((len(s), masks.shape[1]))
     for number, mask in enumerate(masks):
         near = np.where(mask, (s[:, number] * proximity[:, number])[:, None], 0.0)
-        who, nearest = np.where(near > nearest, number, who), np.maximum(near, nearest)
-    return np.vstack([features, np.zeros_like(features[:1])])[who].reshape(len(s), -1)
+        cause, nearest = np.where(near > nearest, number, cause), np.maximum(near, nearest)
+    return np.vstack([features, np.zeros_like(features[:1])])[cause].reshape(len(s), -1)
 
 
 class Generated(Source):
-    """A source that draws its points, in groups of ``GROUP``."""
+    """A source that draws its points in groups of ``GROUP_POINTS``."""
 
     @abstractmethod
     def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        """The points of one group, (GROUP, dims), and the states that made them, (GROUP, causes)."""
+        """Return the points of one group, (GROUP_POINTS, dims), and their true states, (GROUP_POINTS, causes)."""
 
-    def drawn(self, first: int, last: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Rows [first, last) group by group: their place among these rows, the points and their states."""
-        for index in range(first // GROUP, -(-last // GROUP)):
-            low, high = max(first, index * GROUP), min(last, (index + 1) * GROUP)
-            part = slice(low - index * GROUP, high - index * GROUP)
+    def draw_groups(self, first: int, last: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Yield rows [first, last) group by group: slice of these rows, points and states."""
+        for index in range(first // GROUP_POINTS, -(-last // GROUP_POINTS)):
+            low, high = max(first, index * GROUP_POINTS), min(last, (index + 1) * GROUP_POINTS)
+            part = slice(low - index * GROUP_POINTS, high - index * GROUP_POINTS)
             points, states = self.group(index)
             yield slice(low - first, high - first), points[part], states[part]
 
     def read(self, first: int, last: int) -> np.ndarray:
         rows = new_table(last - first, self.dims, np.float64)
-        for place, points, _ in self.drawn(first, last):
-            rows[place, : self.dims] = points
+        for span, points, _ in self.draw_groups(first, last):
+            rows[span, : self.dims] = points
         return rows

@@ -1,4 +1,4 @@
-"""Round clusters around centres that are drawn at random: what mixtures are made for."""
+"""Data for mixture models: round clusters around random centres."""
 
 from typing import Any, Literal
 
@@ -6,35 +6,41 @@ import numpy as np
 from pydantic import Field
 
 from parallel_et.core.random import stream
-from parallel_et.core.schema import LARGEST, MOST
-from parallel_et.data.base import GROUP, DataOptions, Generated
+from parallel_et.core.schema import MAX_COUNT, MAX_MAGNITUDE
+from parallel_et.data.base import GROUP_POINTS, DataOptions, Generated
 
-MOST_CENTRES = 1 << 24
-"""Numbers in all centres together."""
-ASIDE = 0.05
-"""How far centres are beside a line, and from their places on it, beside how far they are from each other."""
+MAX_CENTRE_VALUES = 1 << 24
+"""Largest clusters x dims."""
+CENTRE_JITTER = 0.05
+"""Standard deviation of centres around their points of a line, relative to the distance of two centres."""
 
 
 class ClustersOptions(DataOptions):
     """The keys of [data] for clusters."""
 
     source: Literal["clusters"] = Field("clusters", description="round clusters")
-    points: int = Field(ge=1, le=MOST, description="number of data points, N")
-    clusters: int = Field(10, ge=1, le=MOST_CENTRES, description="number of clusters")
-    dims: int = Field(2, ge=1, le=MOST_CENTRES, description="dimensions, D")
-    apart: float = Field(5.0, gt=0, le=LARGEST, description="standard deviation of the centres, in each dimension")
-    line: bool = Field(False, description="whether the centres lie on a line, so far from each other, or nearly so")
-    sigma: float = Field(1.0, ge=0, le=LARGEST, description="standard deviation of the points around their centre")
-    seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
+    points: int = Field(ge=1, le=MAX_COUNT, description="number of data points, N")
+    clusters: int = Field(10, ge=1, le=MAX_CENTRE_VALUES, description="number of clusters")
+    dims: int = Field(2, ge=1, le=MAX_CENTRE_VALUES, description="dimensions, D")
+    apart: float = Field(
+        5.0, gt=0, le=MAX_MAGNITUDE, description="standard deviation of the centres, in each dimension"
+    )
+    line: bool = Field(
+        False, description="put the centres near evenly spaced points of a line, at the distance of data.apart"
+    )
+    sigma: float = Field(
+        1.0, ge=0, le=MAX_MAGNITUDE, description="standard deviation of the points around their centre"
+    )
+    seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data; default: run.seed")
 
-    def mistakes(self) -> list[tuple[str, str, object]]:
-        if self.clusters * self.dims <= MOST_CENTRES:
+    def inconsistencies(self) -> list[tuple[str, str, object]]:
+        if self.clusters * self.dims <= MAX_CENTRE_VALUES:
             return []
-        return [("clusters", f"at most {MOST_CENTRES} numbers in all centres together", self.clusters * self.dims)]
+        return [("clusters", f"at most {MAX_CENTRE_VALUES} numbers in all centres together", self.clusters * self.dims)]
 
 
 class Clusters(Generated):
-    """Points around centres of equal weight, drawn in groups that depend on the seed alone."""
+    """Points around centres of equal weight, drawn in groups that depend only on the seed."""
 
     Options = ClustersOptions
 
@@ -43,15 +49,15 @@ class Clusters(Generated):
         self.seed = seed if options.seed is None else options.seed
         self.points, self.dims = options.points, options.dims
         self.shape = (options.dims,)
-        self.holds = 8 * options.dims * (options.clusters + 2 * GROUP) + GROUP * options.clusters
+        self.working_bytes = 8 * options.dims * (options.clusters + 2 * GROUP_POINTS) + GROUP_POINTS * options.clusters
 
     def truth(self) -> dict[str, np.ndarray]:
         return {"W": self._centres().T.copy(), "sigma": np.array(self.options.sigma)}
 
     def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         rng, o = stream(self.seed, "data", index), self.options
-        member = rng.integers(o.clusters, size=GROUP)
-        points = self._centres()[member] + o.sigma * rng.standard_normal((GROUP, o.dims))
+        member = rng.integers(o.clusters, size=GROUP_POINTS)
+        points = self._centres()[member] + o.sigma * rng.standard_normal((GROUP_POINTS, o.dims))
         return points, (member[:, None] == np.arange(o.clusters)).astype(np.uint8)
 
     def _centres(self) -> np.ndarray:
@@ -61,7 +67,7 @@ class Clusters(Generated):
             return o.apart * normal
         direction = normal[-1] / np.linalg.norm(normal[-1])
         places = np.arange(o.clusters) - 0.5 * (o.clusters - 1)
-        return o.apart * (places[:, None] * direction + ASIDE * normal[:-1])
+        return o.apart * (places[:, None] * direction + CENTRE_JITTER * normal[:-1])
 
 
 SOURCE = Clusters

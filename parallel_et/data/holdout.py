@@ -1,66 +1,66 @@
-"""Rows that are not learned from: a share of the data, drawn by the seed, as a source of its own beside the rest."""
+"""Held-out rows: a random fraction of the data, which is not learned from, as a source of its own."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
 from parallel_et.core.random import stream
-from parallel_et.data.base import GROUP, PIECE, Source
+from parallel_et.data.base import GROUP_POINTS, READ_BYTES, Source
 from parallel_et.errors import UserError
 from parallel_et.kernels.rows import new_table
 
 
-class Part(Source):
-    """The rows of another source that are held out, or those that are not, in their order.
+class RowSubset(Source):
+    """The held-out rows of another source, or all other rows, in the order of the source.
 
-    Of every ``GROUP`` rows of the source as many are held out as it takes for the share of all rows so far, drawn by
-    the seed and the number of the group: any rank finds any row of a part without looking at the others.
+    Each group of ``GROUP_POINTS`` rows has held-out rows such that the fraction is right for all rows up to its end.
+    They are drawn by the seed and the number of the group, so any rank finds any row without the other groups.
     """
 
-    def __init__(self, source: Source, share: float, seed: int, held: bool) -> None:
-        self.source, self.share, self.seed, self.held = source, share, seed, held
+    def __init__(self, source: Source, fraction: float, seed: int, held_out: bool) -> None:
+        self.source, self.fraction, self.seed, self.held_out = source, fraction, seed, held_out
         self.dims, self.shape, self.name = source.dims, source.shape, source.name
-        self.dtype, self.holds = source.dtype, source.holds
-        self.points = self._before(source.points)
+        self.dtype, self.working_bytes = source.dtype, source.working_bytes
+        self.points = self._count_before(source.points)
 
-    def state(self) -> str:
-        return self.source.state()
+    def version(self) -> str:
+        return self.source.version()
 
     def truth(self) -> dict[str, np.ndarray]:
         return self.source.truth()
 
-    def _before(self, row: int) -> int:
-        """How many of the rows of the source before this one are of the part; of the first of a group, or the end."""
-        held = int(self.share * row + 0.5)
-        return held if self.held else row - held
+    def _count_before(self, row: int) -> int:
+        """Return the number of rows of this subset before a row of the source, which begins a group or is the end."""
+        held = int(self.fraction * row + 0.5)
+        return held if self.held_out else row - held
 
-    def _group(self, place: int) -> int:
-        """The group that has the row of the part with this number."""
-        index = int(place / ((self.share if self.held else 1 - self.share) * GROUP))
-        while index > 0 and self._before(index * GROUP) > place:
+    def _group(self, row: int) -> int:
+        """Return the group of a row of this subset."""
+        index = int(row / ((self.fraction if self.held_out else 1 - self.fraction) * GROUP_POINTS))
+        while index > 0 and self._count_before(index * GROUP_POINTS) > row:
             index -= 1
-        while self._before((index + 1) * GROUP) <= place:
+        while self._count_before((index + 1) * GROUP_POINTS) <= row:
             index += 1
         return index
 
-    def _chosen(self, first: int, last: int) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Groups as rows [start, stop) of the source, and which of these are rows [first, last) of the part."""
+    def _members(self, first: int, last: int) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Yield groups as rows [start, stop) of the source, and the members among them of rows [first, last)."""
         for index in range(self._group(first), self._group(last - 1) + 1) if last > first else ():
-            start, stop = index * GROUP, min((index + 1) * GROUP, self.source.points)
-            before, count = self._before(start), self._before(stop) - self._before(start)
+            start, stop = index * GROUP_POINTS, min((index + 1) * GROUP_POINTS, self.source.points)
+            before, count = self._count_before(start), self._count_before(stop) - self._count_before(start)
             order = stream(self.seed, "holdout", index).permutation(stop - start)
-            mine = np.sort(order[:count] if self.held else order[stop - start - count :])
+            mine = np.sort(order[:count] if self.held_out else order[stop - start - count :])
             yield start, stop, mine[max(0, first - before) : last - before]
 
-    def numbers(self, first: int, last: int) -> np.ndarray:
-        return np.concatenate([np.empty(0, int), *(start + mine for start, _, mine in self._chosen(first, last))])
+    def row_numbers(self, first: int, last: int) -> np.ndarray:
+        return np.concatenate([np.empty(0, int), *(start + mine for start, _, mine in self._members(first, last))])
 
     def read(self, first: int, last: int) -> np.ndarray:
         rows, done, low = new_table(last - first, self.dims, self.dtype), 0, first
-        piece = max(1, PIECE // (GROUP * self.dims * rows.itemsize))  # groups
+        piece = max(1, READ_BYTES // (GROUP_POINTS * self.dims * rows.itemsize))  # groups
         while low < last:
-            high = min(last, max(low + 1, self._before((self._group(low) + piece) * GROUP)))
-            groups = list(self._chosen(low, high))
+            high = min(last, max(low + 1, self._count_before((self._group(low) + piece) * GROUP_POINTS)))
+            groups = list(self._members(low, high))
             begin, end = groups[0][0], groups[-1][1]
             mine = np.concatenate([start - begin + some for start, _, some in groups])
             rows[done : done + len(mine), : self.dims] = self.source.read(begin, end)[mine, : self.dims]
@@ -68,11 +68,11 @@ class Part(Source):
         return rows
 
 
-def split(source: Source, share: float | None, seed: int) -> tuple[Source, Source | None]:
-    """The rows that are learned from, and those that are held out, if any are."""
-    if share is None:
+def split_holdout(source: Source, fraction: float | None, seed: int) -> tuple[Source, Source | None]:
+    """Return the rows to learn from, and the held-out rows, None without a ``fraction``."""
+    if fraction is None:
         return source, None
-    learned, held = (Part(source, share, seed, which) for which in (False, True))
+    learned, held = (RowSubset(source, fraction, seed, held_out) for held_out in (False, True))
     if min(learned.points, held.points) < 1:
         found = f"{learned.points} and {held.points} of {source.points}"
         raise UserError(f"data.holdout: expected rows to learn from and rows that are held out, found {found}")

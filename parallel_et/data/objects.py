@@ -1,4 +1,4 @@
-"""Scenes of objects that hide each other (OCA sec. 4.6), of pictures with transparency out of a folder."""
+"""Scenes of objects that hide each other (OCA sec. 4.6). The objects are transparent pictures of a folder."""
 
 from functools import cached_property
 from hashlib import sha256
@@ -10,47 +10,51 @@ from PIL import Image
 from pydantic import Field
 
 from parallel_et.core.random import stream
-from parallel_et.core.schema import LARGEST, MOST
-from parallel_et.data.base import GROUP, DataOptions, Generated, shown
+from parallel_et.core.schema import MAX_COUNT, MAX_MAGNITUDE
+from parallel_et.data.base import GROUP_POINTS, DataOptions, Generated, show_nearest
 from parallel_et.errors import UserError
 
-MOST_PIXELS = 4096
-"""A side, of scenes and of objects."""
+MAX_SIDE_PIXELS = 4096
+"""Largest side of scenes and objects, in pixels."""
 
 
 class ObjectsOptions(DataOptions):
     """The keys of [data] for objects."""
 
     source: Literal["objects"] = Field("objects", description="scenes of objects that hide each other")
-    points: int = Field(ge=1, le=MOST, description="number of data points, N")
-    folder: str = Field(description="folder of PNG files with transparency, an object each")
-    objects: int | None = Field(None, ge=1, le=10_000, description="the first so many of them by name, by default all")
-    grid: int = Field(35, ge=1, le=MOST_PIXELS, description="pixels a side of a scene, which is black")
-    size: int = Field(20, ge=1, le=MOST_PIXELS, description="pixels a side that objects are scaled to")
+    points: int = Field(ge=1, le=MAX_COUNT, description="number of data points, N")
+    folder: str = Field(description="folder of PNG files with transparency, one object a file")
+    objects: int | None = Field(
+        None, ge=1, le=10_000, description="use this many files, in order of name; default: all"
+    )
+    grid: int = Field(35, ge=1, le=MAX_SIDE_PIXELS, description="pixels a side of a scene; its background is black")
+    size: int = Field(20, ge=1, le=MAX_SIDE_PIXELS, description="pixels a side of the scaled objects")
     places: Literal["fixed", "anywhere"] = Field(
         "fixed",
-        description="where objects are: each at a place of its own, all in its mean colour; or in every scene at any "
-        "place, beyond an edge of the scene coming in at the other, with the colours of its pixels",
+        description='"fixed": each object has one position, and its mean colour; "anywhere": a position drawn for each '
+        "scene, which wraps around its edges, and the colours of the pixels",
     )
     probability: float | None = Field(
-        None, gt=0, lt=1, description="probability that an object is there; by default there are two a scene"
+        None, gt=0, lt=1, description="probability that an object is in a scene; by default two objects a scene"
     )
-    sigma: float = Field(0.25, ge=0, le=LARGEST, description="standard deviation of the noise; colours are 0 to 1")
-    seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
+    sigma: float = Field(
+        0.25, ge=0, le=MAX_MAGNITUDE, description="standard deviation of the noise; colours are in [0, 1]"
+    )
+    seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data; default: run.seed")
 
-    def mistakes(self) -> list[tuple[str, str, object]]:
+    def inconsistencies(self) -> list[tuple[str, str, object]]:
         return [("size", f"at most data.grid = {self.grid}", self.size)] if self.size > self.grid else []
 
 
 class Scenes(NamedTuple):
-    """Scenes of objects that stand anywhere.
+    """Scenes of objects at any position.
 
     Attributes
     ----------
     points : (n, D)
-    order : (n, b) the place of each object in its scene, the farthest has 1; 0 for those that are not there
-    corners : (n, b, 2) row and column of the upper left corner of each object
-    visible : (n, b) share of each object's pixels that is seen
+    order : (n, b), depth order of the objects of a scene: 1 for the farthest; 0 for absent objects
+    corners : (n, b, 2), row and column of the upper left corner of each object
+    visible : (n, b), visible fraction of each object's pixels
     """
 
     points: np.ndarray
@@ -60,11 +64,12 @@ class Scenes(NamedTuple):
 
 
 class Objects(Generated):
-    """Scenes, drawn in groups of points that depend on the seed and the pictures alone.
+    """Scenes, drawn in groups of points that depend only on the seed and the pictures.
 
-    An object is where its picture is at least half opaque, all in its mean colour, weighted by the intensity of its
-    pixels; its place is drawn once, by the seed. The order of those in a scene is drawn for each. Objects anywhere have
-    the colours of their pixels, and also their places are drawn for each scene.
+    The mask of an object has the pixels that are at least half opaque. The depth order is drawn for each scene.
+    With places "fixed", the position of an object is drawn once by the seed.
+    Its colour is the mean colour of its pixels, weighted by their intensity.
+    With places "anywhere", positions are drawn for each scene, and objects have the colours of their pixels.
     """
 
     Options = ObjectsOptions
@@ -77,45 +82,46 @@ class Objects(Generated):
         self.files = files_in(Path(options.folder), options.objects)
         self.probability = options.probability or min(0.5, 2 / len(self.files))
         self.anywhere = options.places == "anywhere"
-        self.holds = 8 * (len(self.files) * self.dims + 4 * GROUP * self.dims)
+        self.working_bytes = 8 * (len(self.files) * self.dims + 4 * GROUP_POINTS * self.dims)
 
-    def state(self) -> str:
-        parts = self.sprites if self.anywhere else self.parts
+    def version(self) -> str:
+        parts = self.sprites if self.anywhere else self.fixed_objects
         return sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
     @cached_property
-    def parts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where each object is in a scene, (b, pixels) bool, and its colour, (b, 3)."""
+    def fixed_objects(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the masks of the objects in a scene, (b, pixels) bool, and their colours, (b, 3)."""
         o, rng = self.options, stream(self.seed, "objects")
         masks, colours = np.zeros((len(self.files), o.grid, o.grid), bool), np.empty((len(self.files), 3))
         for mask, colour, file in zip(masks, colours, self.files, strict=True):
             top, left = rng.integers(o.grid - o.size + 1, size=2)
-            here, pixels = read_object(file, o.size)
-            mask[top : top + o.size, left : left + o.size], colour[:] = here, mean_colour(file, here, pixels)
+            opaque, pixels = read_object(file, o.size)
+            mask[top : top + o.size, left : left + o.size] = opaque
+            colour[:] = mean_colour(file, opaque, pixels)
         return masks.reshape(len(masks), -1), colours
 
     @cached_property
     def sprites(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where each object is opaque, (b, size^2) bool, and the colours of its pixels, (b, size^2, 3)."""
+        """Return the masks of the objects, (b, size^2) bool, and the colours of their pixels, (b, size^2, 3)."""
         read = [read_object(file, self.options.size) for file in self.files]
         for file, (mask, pixels) in zip(self.files, read, strict=True):
-            mean_colour(file, mask, pixels)  # refuses what cannot be seen
+            mean_colour(file, mask, pixels)  # refuses invisible objects
         masks = np.array([mask.ravel() for mask, _ in read])
         return masks, np.array([pixels.reshape(-1, 3) for _, pixels in read]) * masks[..., None]
 
     def truth(self) -> dict[str, np.ndarray]:
-        masks, colours = self.sprites if self.anywhere else self.parts
+        masks, colours = self.sprites if self.anywhere else self.fixed_objects
         others = {"sigma": np.array(self.options.sigma), "pi": np.full(len(masks), self.probability)}
         return {"W": masks.T.astype(np.float64), "T": colours.reshape(len(masks), -1).T.copy(), **others}
 
     def scenes(self, index: int) -> Scenes:
-        """One group of scenes of objects that stand anywhere, without noise."""
+        """Return one group of scenes with objects at any position, without noise."""
         (masks, colours), o = self.sprites, self.options
         rng = stream(self.seed, "data", index)
-        s = rng.random((GROUP, len(masks))) < self.probability
+        s = rng.random((GROUP_POINTS, len(masks))) < self.probability
         near, corners = np.where(s, 1 - rng.random(s.shape), 0.0), rng.integers(o.grid, size=(*s.shape, 2))
         order = np.where(s, (near[:, :, None] >= near[:, None]).sum(2) - (~s).sum(1)[:, None], 0)
-        points, owner = np.zeros((GROUP, o.grid**2, 3)), np.full((GROUP, o.grid**2), -1)
+        points, owner = np.zeros((GROUP_POINTS, o.grid**2, 3)), np.full((GROUP_POINTS, o.grid**2), -1)
         step = np.arange(o.size)
         for n, h in zip(*np.nonzero(s), strict=True):
             rows, columns = (corners[n, h, :, None] + step) % o.grid
@@ -123,21 +129,21 @@ class Objects(Generated):
             front = near[n, h] > np.append(near[n], 0.0)[owner[n, pixels]]
             points[n, pixels[front]], owner[n, pixels[front]] = colours[h, masks[h]][front], h
         visible = np.array([np.bincount(row + 1, minlength=len(masks) + 1)[1:] for row in owner]) / masks.sum(1)
-        return Scenes(points.reshape(GROUP, -1), order, corners, visible)
+        return Scenes(points.reshape(GROUP_POINTS, -1), order, corners, visible)
 
     def group(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         if self.anywhere:
             scenes, rng = self.scenes(index), stream(self.seed, "noise", index)
             return scenes.points + self.options.sigma * rng.standard_normal(scenes.points.shape), scenes.order
-        masks, colours = self.parts
+        masks, colours = self.fixed_objects
         rng = stream(self.seed, "data", index)
-        s = rng.random((GROUP, len(masks))) < self.probability
-        clean = shown(s, 1 - rng.random(s.shape), masks, colours)
+        s = rng.random((GROUP_POINTS, len(masks))) < self.probability
+        clean = show_nearest(s, 1 - rng.random(s.shape), masks, colours)
         return clean + self.options.sigma * rng.standard_normal(clean.shape), s
 
 
 def files_in(folder: Path, count: int | None) -> list[Path]:
-    """The first ``count`` PNG files of a folder by name, or all."""
+    """Return the first ``count`` PNG files of a folder by name, or all."""
     files = sorted(path for path in folder.glob("*") if path.suffix.lower() == ".png")
     if len(files) < (count or 1):
         found = f"{len(files)} in {folder}" if folder.is_dir() else f"no folder {folder}"
@@ -146,7 +152,7 @@ def files_in(folder: Path, count: int | None) -> list[Path]:
 
 
 def read_object(path: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where a picture, scaled to so many pixels a side, is opaque, (size, size) bool, and its colours."""
+    """Return the mask of a picture scaled to ``size`` pixels a side, (size, size) bool, and its colours."""
     try:
         with Image.open(path, formats=["PNG"]) as image:
             picture = image.convert("RGBA").resize((size, size), Image.Resampling.BOX)
@@ -157,10 +163,10 @@ def read_object(path: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mean_colour(path: Path, mask: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """The mean colour of a picture where it is opaque, by the intensity of its pixels, (3,)."""
+    """Return the mean colour of the opaque pixels of a picture, weighted by their intensity, (3,)."""
     weight = mask * colours.mean(2)
     if not weight.sum() > 0:
-        raise UserError(f"{path}: expected an object that is neither transparent nor black all over, found none")
+        raise UserError(f"{path}: expected an object with pixels that are neither transparent nor black, found none")
     return np.tensordot(weight, colours, 2) / weight.sum()
 
 

@@ -1,4 +1,4 @@
-"""Fields that are drawn at random, and points that a model makes of them: whether it finds what is there."""
+"""Random fields, and points that the model of the job draws from them: a test of whether the fields are recovered."""
 
 from typing import Any, Literal
 
@@ -6,34 +6,34 @@ import numpy as np
 from pydantic import Field
 
 from parallel_et.core.model import shape_of
-from parallel_et.core.options import keys_of
+from parallel_et.core.options import options_class
 from parallel_et.core.random import stream
-from parallel_et.core.schema import LARGEST, MOST
+from parallel_et.core.schema import MAX_COUNT, MAX_MAGNITUDE
 from parallel_et.data.base import DataOptions
-from parallel_et.data.model import Drawn
+from parallel_et.data.model import DrawnFromModel
 from parallel_et.errors import UserError
 
 DENSITY = 0.3
-"""Share of the values of a sparse field that are not zero."""
-MOST_DIMS = 1 << 20
+"""Fraction of non-zero values of a sparse field."""
+MAX_DIMS = 1 << 20
 
 
 class PlantedOptions(DataOptions):
     """The keys of [data] for planted fields."""
 
-    source: Literal["planted"] = Field("planted", description="points of the model that is trained, of random fields")
-    points: int = Field(ge=1, le=MOST, description="number of data points, N")
-    dims: int = Field(30, ge=1, le=MOST_DIMS, description="dimensions, D")
+    source: Literal["planted"] = Field("planted", description="points of the model that is trained, with random fields")
+    points: int = Field(ge=1, le=MAX_COUNT, description="number of data points, N")
+    dims: int = Field(30, ge=1, le=MAX_DIMS, description="dimensions, D")
     fields: Literal["gauss", "sparse"] = Field(
-        description=f"standard normal values, or the magnitudes of such, of which {DENSITY:.0%} are not zero"
+        description=f'"gauss": standard normal values; "sparse": their magnitudes, of which {DENSITY:.0%} are not zero'
     )
-    sigma: float = Field(0.1, gt=0, le=LARGEST, description="standard deviation of the noise")
+    sigma: float = Field(0.1, gt=0, le=MAX_MAGNITUDE, description="standard deviation of the noise")
     pi: float = Field(0.2, gt=0, lt=1, description="probability that a cause is active")
-    seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data, by default that of the run")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data; default: run.seed")
 
 
-class Planted(Drawn):
-    """Points of as many causes as the job has, drawn in groups that depend on the seed alone."""
+class Planted(DrawnFromModel):
+    """Points with the number of causes of the job, drawn in groups that depend only on the seed."""
 
     Options = PlantedOptions
 
@@ -43,7 +43,7 @@ class Planted(Drawn):
             expected, found = "a model with W, sigma and pi alone", ", ".join(params)
             raise UserError(f'data.source: "planted": expected {expected}, found {found}')
         seed = seed if options.seed is None else options.seed
-        model = job.Model(keys_of(job.Model)(name=job.model.name, causes=job.model.causes), options.dims)
+        model = job.Model(options_class(job.Model)(name=job.model.name, causes=job.model.causes), options.dims)
         rng = stream(seed, "planted")
         W = rng.standard_normal(shape_of(model, "W"))
         if options.fields == "sparse":

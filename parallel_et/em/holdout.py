@@ -1,11 +1,11 @@
-"""The evidence of points that are not learned from, while a run goes on."""
+"""The evidence of held-out points during training, and posteriors of new points."""
 
 import numpy as np
 
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.scheme import Context, Scheme, vacant_point_states
 from parallel_et.core.types import Block
-from parallel_et.em.e_step import NOT_FINITE, context_at_rest
+from parallel_et.em.e_step import NOT_FINITE, inference_context
 from parallel_et.em.problem import Problem
 from parallel_et.em.state import EMState
 from parallel_et.errors import UserError
@@ -15,37 +15,37 @@ from parallel_et.parallel.exact_sum import exact_sum
 
 
 def held_out_evidence(problem: Problem, ranks: Ranks, state: EMState, last: bool = False) -> float | None:
-    """Return the held-out evidence per point, at temperature 1; None if there is none to compute now. Collective.
+    """Return the held-out evidence per point, at temperature 1; None if it is not due. Collective.
 
-    It is due after every ``problem.held.every`` iterations, and after the ``last`` one.
+    The evidence is due after every ``problem.holdout.every`` iterations, and after the ``last`` iteration.
     """
-    if problem.held is None or (state.iteration % problem.held.every and not last):
+    if problem.holdout is None or (state.iteration % problem.holdout.every and not last):
         return None
-    shard, rows, _ = problem.held
-    context, found = context_at_rest(problem.model, problem.scheme, state.params), np.zeros(len(shard))
+    shard, rows, _ = problem.holdout
+    context = inference_context(problem.model, problem.scheme, state.params)
+    evidence = np.zeros(len(shard))
 
     def work(part: slice, thread: int) -> None:
         block = Block(pad_rows(rows[part]), problem.model.D, shard.first + part.start)
-        found[part] = posterior_of(context, problem.scheme, block).evidence
+        evidence[part] = posterior_of(context, problem.scheme, block).evidence
 
-    with ranks.together():
-        problem.team.share(shard.blocks(), work)
-        if len(bad := np.flatnonzero(~np.isfinite(found))):
+    with ranks.synchronise_errors():
+        problem.team.map_blocks(shard.blocks(), work)
+        if len(bad := np.flatnonzero(~np.isfinite(evidence))):
             place = f"held-out point {shard.first + bad[0]}"
-            raise UserError(f"{place}: expected finite evidence, found {found[bad[0]]}; {NOT_FINITE}")
-    return exact_sum(ranks, found, shard.points) / shard.points
+            raise UserError(f"{place}: expected finite evidence, found {evidence[bad[0]]}; {NOT_FINITE}")
+    return exact_sum(ranks, evidence, shard.points) / shard.points
 
 
-def in_round(step: Context, number: int) -> Context:
-    """The E-step with the random numbers of one of the rounds in which new points are looked at."""
-    return step._replace(random=step.random._replace(iteration=number))
+def with_round(context: Context, number: int) -> Context:
+    """Return the context with the random numbers of one round of the search for states of new points."""
+    return context._replace(random=context.random._replace(iteration=number))
 
 
-def posterior_of(step: Context, scheme: Scheme, block: Block) -> Posterior:
-    """The posterior of points that a trained model is shown for the first time."""
-    kept = vacant_point_states(scheme, len(block))
+def posterior_of(context: Context, scheme: Scheme, block: Block) -> Posterior:
+    """Return the posterior of new points, after all rounds of the search for their states."""
+    point_states = vacant_point_states(scheme, len(block))
     for number in range(scheme.rounds):
-        step = in_round(step, number)
-        posterior, new = scheme.infer(step, block, kept)
-        kept |= new
+        posterior, new = scheme.infer(with_round(context, number), block, point_states)
+        point_states |= new
     return posterior

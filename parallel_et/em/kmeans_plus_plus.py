@@ -1,4 +1,4 @@
-"""Points of the data that the fields of a run begin with: the same on any number of ranks."""
+"""Points of the data as initial fields: random, or by k-means++. They are the same on any number of ranks."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from parallel_et.parallel.communicator import Ranks
 from parallel_et.parallel.exact_sum import scale_for
 
 
-def chosen_rows(problem: Problem, ranks: Ranks, name: str, how: str) -> np.ndarray:
-    """As many points as the model wants, drawn by the seed, as columns (D, H); all ranks call this together."""
+def initial_points(problem: Problem, ranks: Ranks, name: str, how: str) -> np.ndarray:
+    """Return points for the initial fields, drawn by the seed, as columns (D, m). Collective."""
     points, (_, H) = problem.shard.points, shape_of(problem.model, name)
     model = problem.model
     count = min(points, model.points_for_fields() if isinstance(model, ManyPoints) else model.H)
@@ -21,52 +21,57 @@ def chosen_rows(problem: Problem, ranks: Ranks, name: str, how: str) -> np.ndarr
         raise UserError(f"model.init.{name}.rows: expected at least {H} points, one for each cause, found {points}")
     rng = stream(problem.seed, f"rows.{name}")
     if how == "k-means++":
-        return far_apart(problem, ranks, count, rng).T
-    return fetch(problem, ranks, rng.choice(points, count, replace=False)).T
+        return kmeans_plus_plus(problem, ranks, count, rng).T
+    return fetch_points(problem, ranks, rng.choice(points, count, replace=False)).T
 
 
-def fetch(problem: Problem, ranks: Ranks, numbers: np.ndarray) -> np.ndarray:
-    """The points of these numbers (m,), on all ranks, (m, D)."""
+def fetch_points(problem: Problem, ranks: Ranks, numbers: np.ndarray) -> np.ndarray:
+    """Return the points with these indices (m,) on all ranks, (m, D). Collective."""
     shard, rows = problem.shard, np.zeros((len(numbers), problem.model.D))
     for row, number in zip(rows, numbers.tolist(), strict=True):
         if shard.first <= number < shard.last:
-            here = number - shard.first
-            row[:] = problem.rows[here : here + 1][0, : problem.model.D]
-    ranks.sum(rows.view(np.int64))  # each has one owner, the others add nothing
+            index = number - shard.first
+            row[:] = problem.rows[index : index + 1][0, : problem.model.D]
+    ranks.sum(rows.view(np.int64))  # each point has one owner, and all other ranks add zeros
     return rows
 
 
-def far_apart(problem: Problem, ranks: Ranks, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Points drawn one after the other, each with a probability as its squared distance from the nearest before it.
+def kmeans_plus_plus(problem: Problem, ranks: Ranks, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw points one after the other by k-means++ (Arthur and Vassilvitskii 2007), (count, D). Collective.
 
-    k-means++ (Arthur and Vassilvitskii 2007), (count, D). The squares are rounded to multiples of a tiny unit: a sum
-    of integers, and where in it a random one lies, is the same on any number of ranks. Costs a pass over all points for
-    each that is drawn.
+    The probability of a point is proportional to the squared distance from the nearest point that is already drawn.
+    The squares are rounded to integers, so that draws are the same on any number of ranks. Each draw costs a pass over
+    all points.
     """
-    from parallel_et.kernels import mixture  # its kernels are for those who need them
+    from parallel_et.kernels import mixture  # declares kernels that few runs need
 
     shard = problem.shard
-    chosen, gaps = fetch(problem, ranks, rng.integers(shard.points, size=1)), np.full(len(shard), np.inf)
+    chosen = fetch_points(problem, ranks, rng.integers(shard.points, size=1))
+    square_distances = np.full(len(shard), np.inf)
     while len(chosen) < count:
         newest = pad_rows(chosen[-1:])
         for block in shard.blocks():
-            mixture.nearer(pad_rows(problem.rows[block]), newest, gaps[block])
-        bound = ranks.max(float(gaps.max(initial=0.0)))
-        squares = np.rint(gaps * scale_for(bound * shard.points)).astype(np.int64)
-        chosen = np.concatenate([chosen, fetch(problem, ranks, drawn(squares, problem, ranks, rng))])
+            mixture.update_distances(pad_rows(problem.rows[block]), newest, square_distances[block])
+        bound = ranks.max(float(square_distances.max(initial=0.0)))
+        squares = np.rint(square_distances * scale_for(bound * shard.points)).astype(np.int64)
+        chosen = np.concatenate([chosen, fetch_points(problem, ranks, draw_point(squares, problem, ranks, rng))])
     return chosen
 
 
-def drawn(squares: np.ndarray, problem: Problem, ranks: Ranks, rng: np.random.Generator) -> np.ndarray:
-    """The number of a point, drawn with a probability as the integers (n,) of each rank's points; any if all are 0."""
-    totals = np.zeros(ranks.size, np.int64)
-    totals[ranks.rank] = squares.sum()
-    ranks.sum(totals)
-    everything, number = int(totals.sum()), np.zeros(1, np.int64)
-    if not everything:
+def draw_point(squares: np.ndarray, problem: Problem, ranks: Ranks, rng: np.random.Generator) -> np.ndarray:
+    """Draw the index of a point with probability proportional to the integers (n,) of each rank; uniform if all are 0.
+
+    Collective.
+    """
+    rank_totals = np.zeros(ranks.size, np.int64)
+    rank_totals[ranks.rank] = squares.sum()
+    ranks.sum(rank_totals)
+    total = int(rank_totals.sum())
+    number = np.zeros(1, np.int64)
+    if not total:
         return rng.integers(problem.shard.points, size=1)
-    place = min(int(rng.random() * everything), everything - 1) - int(totals[: ranks.rank].sum())
-    if 0 <= place < totals[ranks.rank]:
+    place = min(int(rng.random() * total), total - 1) - int(rank_totals[: ranks.rank].sum())
+    if 0 <= place < rank_totals[ranks.rank]:
         number[0] = problem.shard.first + np.searchsorted(np.cumsum(squares), place, side="right")
     ranks.sum(number)
     return number

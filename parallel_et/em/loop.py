@@ -1,12 +1,12 @@
-"""The EM algorithm of expectation truncation (ET: Lücke and Eggert 2010, Alg. 1 and 2), on all ranks at once.
+"""The EM algorithm of expectation truncation (ET, Lücke and Eggert 2010, Alg. 1 and 2), on all ranks.
 
 One iteration, for points y_n, parameters Theta and the inverse temperature beta = 1 / T:
 
-* Preselection: the H' best candidates of each point, such as the atoms of largest p(s = {atom}, y_n).
-* E-step: q_n(s) = p(s, y_n)^beta / sum over K_n of p(s', y_n)^beta for the states s of a set K_n, and 0 for others.
+* Preselection: the H' best candidates of each point, for example the atoms with the largest p(s = {atom}, y_n).
+* E-step: q_n(s) = p(s, y_n)^beta / sum over K_n of p(s', y_n)^beta for the states s of a set K_n, and 0 for all others.
   For et, K_n has the states with at most gamma active candidates. F_n = log of the sum over K_n of p(s, y_n)^beta.
-* Data classification: M is the set of the ``settings.points`` points with the largest F_n.
-  The M-step leaves out points that have more active causes than the states in K_n.
+* Data classification: M is the set of the ``settings.points`` points with the largest F_n. The cut thus removes points
+  that probably have more active causes than the states in K_n.
 * Statistics: sums over the points n in M and the states s in K_n of q_n(s) f(y_n, s).
 * M-step: the parameters that maximise the expected log joint, as functions of these sums; then parameter noise.
 """
@@ -26,15 +26,15 @@ from parallel_et.parallel.communicator import Ranks
 def em(problem: Problem, ranks: Ranks, state: EMState) -> Iterator[tuple[EMState, Info]]:
     """Yield the state and the metadata of every iteration, until the schedule ends or training has converged.
 
-    The next iteration may overwrite the point states that it was given: keep ``state.copy()``.
+    The next iteration may overwrite the point states of a yielded state: keep ``state.copy()``.
     """
     schedule = problem.schedule
     while not schedule.finished(state):
-        start, restarted = restart_fields(problem, ranks, state, em_step)  # may try some steps of its own
+        start, restarted = restart_fields(problem, ranks, state, em_step)  # an attempt runs some steps itself
         settings = ranks.from_root(lambda: schedule.settings(start))  # noqa: B023  evaluated at once
         new, info = em_step(problem, ranks, start, settings)
         evidence = held_out_evidence(problem, ranks, new)
-        progress = ranks.of_root(schedule.progress(state, new.params, evidence))
+        progress = ranks.broadcast_object(schedule.progress(state, new.params, evidence))
         state = new._replace(progress=progress)
         if evidence is None and schedule.finished(state):
             evidence = held_out_evidence(problem, ranks, state, last=True)
@@ -42,14 +42,14 @@ def em(problem: Problem, ranks: Ranks, state: EMState) -> Iterator[tuple[EMState
 
 
 def em_step(problem: Problem, ranks: Ranks, state: EMState, settings: Settings) -> tuple[EMState, Info]:
-    """Return the state after one iteration. All ranks call it together.
+    """Return the state and the metadata after one iteration. All ranks call it together.
 
     The result depends on the arguments alone. The call may overwrite the arrays of ``state.point_states``.
     """
     e_step = EStep(problem, ranks, state, settings)
     m_step = MStep(e_step)
     used = e_step.classify()  # the set M
-    for stages in problem.passes(settings):  # a pass over all q_n, which stay those of ``state.params``
+    for stages in problem.passes(settings):  # one pass over all q_n; q_n depends on ``state.params`` in every pass
         m_step.maximise(stages, e_step.statistics(stages, m_step.params, used))
     m_step.add_noise()
     new = state._replace(

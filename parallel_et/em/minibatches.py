@@ -1,4 +1,4 @@
-"""Which points an M-step has: all, or the next batch of them."""
+"""Minibatches: the blocks of points of each M-step."""
 
 import numpy as np
 
@@ -6,79 +6,78 @@ from parallel_et.core.random import stream
 
 
 class Batches:
-    """The points in batches: every pass has each of them once, in an order drawn from the seed.
+    """Minibatches of whole blocks. Every pass visits each block once, in an order that follows from the seed.
 
-    A batch is of whole blocks, as these are what gives the same bits on any number of ranks. The blocks are cut into
-    as many contiguous parts as a batch has blocks, and a batch has one of each part: so it is spread over the data,
-    and over all ranks, of which each has a contiguous run of blocks.
+    The blocks are divided into contiguous strata, and a batch has one block of each stratum. A batch is therefore
+    spread over the data and over all ranks.
 
     Parameters
     ----------
-    points : of all ranks
-    block : points a block
-    batch : points a batch at most
-    seed : of the run
+    points : number of points of all ranks
+    block : points of a block
+    batch : largest number of points of a batch
+    seed : seed of the run
 
     Attributes
     ----------
-    count : batches a pass; with 1 a batch is all points
+    count : number of batches in a pass; 1 without minibatches
     """
 
     def __init__(self, points: int, block: int, batch: int, seed: int) -> None:
         self.points, self.block, self.seed = points, block, seed
         blocks = -(-points // block)
         self.count = 1 if batch >= points else -(-blocks // max(1, batch // block))
-        parts = -(-blocks // self.count)
-        self._edges = blocks * np.arange(parts + 1) // parts
-        self._pass, self._order = 0, self._drawn(0)
+        strata = -(-blocks // self.count)
+        self._edges = blocks * np.arange(strata + 1) // strata
+        self._pass, self._order = 0, self._draw_order(0)
         self._iteration, self._blocks = -1, np.empty(0, int)
 
-    def at(self, iteration: int) -> np.ndarray:
-        """The numbers of the blocks of an iteration, in rising order."""
+    def block_numbers(self, iteration: int) -> np.ndarray:
+        """Return the indices of the blocks of an iteration, in rising order."""
         if iteration != self._iteration:
             number, place = divmod(iteration, self.count)
             if number != self._pass and self.count > 1:
-                self._pass, self._order = number, self._drawn(number)
+                self._pass, self._order = number, self._draw_order(number)
             chosen = self._edges[:-1] + self._order[:, place]
             self._iteration, self._blocks = iteration, chosen[chosen < self._edges[1:]]
         return self._blocks
 
-    def _drawn(self, number: int) -> np.ndarray:
-        """For each part (rows) and batch (columns) of a pass which block of the part it has.
+    def _draw_order(self, number: int) -> np.ndarray:
+        """Draw the block of each stratum (rows) for each batch (columns) of a pass.
 
-        A part may have a block less than there are batches: each such part leaves out another batch.
+        A stratum may have one block less than there are batches. Each of these strata omits a different batch.
         """
         last, sizes, rng = self.count - 1, np.diff(self._edges), stream(self.seed, "batches", number)
         order = rng.permuted(np.tile(np.arange(self.count), (len(sizes), 1)), axis=1)
         short = np.flatnonzero(sizes == last)
-        without = rng.permutation(self.count)[: len(short)]
-        order[short, np.argmax(order[short] == last, axis=1)] = order[short, without]
-        order[short, without] = last
+        omitted = rng.permutation(self.count)[: len(short)]
+        order[short, np.argmax(order[short] == last, axis=1)] = order[short, omitted]
+        order[short, omitted] = last
         return order
 
     def size(self, iteration: int) -> int:
-        """The number of points of an iteration."""
+        """Return the number of points of an iteration."""
         if self.count == 1:
             return self.points
-        blocks = self.at(iteration)
+        blocks = self.block_numbers(iteration)
         return int(np.minimum(self.points - blocks * self.block, self.block).sum())
 
 
-class Arriving(Batches):
-    """A batch of points that others come before and after, however many; its sums are averaged with those of others.
+class StreamedBatch(Batches):
+    """One batch of a stream of points. Its sums are averaged with the sums of earlier batches.
 
     Parameters
     ----------
     size : points of the batch
-    block : points a block
-    points : for how many its sums are to stand, so that those of batches of several sizes can be averaged
+    block : points of a block
+    points : number of points to which sums are scaled, so that sums of batches of different sizes can be averaged
     """
 
     def __init__(self, size: int, block: int, points: int) -> None:
         self.points, self.block, self._size = points, block, size
-        self.count = 2  # or more
+        self.count = 2  # any number above 1: sums are averaged
 
-    def at(self, iteration: int) -> np.ndarray:
+    def block_numbers(self, iteration: int) -> np.ndarray:
         return np.arange(-(-self._size // self.block))
 
     def size(self, iteration: int) -> int:

@@ -13,11 +13,11 @@ Averages = Mapping[str, Totals]
 
 
 class Progress(NamedTuple):
-    """What the schedule remembers of earlier iterations.
+    """The memory of the schedule.
 
     Attributes
     ----------
-    quiet : number of iterations in a row with little change; the convergence stop counts them
+    quiet : number of consecutive iterations with little change, for the convergence stop
     cooled : number of steps of a temperature that falls only while the fields change little
     best : held-out evidence per point when it last rose by more than ``stop.change``
     """
@@ -28,15 +28,15 @@ class Progress(NamedTuple):
 
 
 class EMState(NamedTuple):
-    """Everything that the next iteration needs besides the problem. A checkpoint stores exactly this.
+    """Everything that the next iteration needs in addition to the problem. A checkpoint stores exactly this.
 
-    An iteration consumes its state: it may write into the arrays of ``point_states`` and hand them on.
+    An iteration consumes its state: the new state may contain the same, overwritten arrays of ``point_states``.
 
     Attributes
     ----------
     iteration : number of finished iterations
-    params : parameters, the same on every rank
-    point_states : arrays (n, ...) of this rank's points that the scheme keeps between iterations; empty for et
+    params : parameters, the same on all ranks
+    point_states : variational states of this rank's points, arrays (n, ...) by name; empty for et
     averages : running averages of the statistics, on the root; empty without minibatches
     progress : memory of the schedule
     """
@@ -60,11 +60,11 @@ class Info(NamedTuple):
     settings : values of the schedules
     free_energy : mean F_n, before the M-step
     points_used : number of points in the M-step
-    unused : (H,) bool, causes without weight in the statistics; known to the root
+    unused : (H,) bool, causes without weight in the statistics; only on the root
     seconds : time of each phase
     shared_work : work that ranks shared
     restarted : number of fields that were restarted before the iteration; None if the schedule has no restarts
-    holdout : held-out evidence per point after the iteration; NaN if it was not computed, None without such points
+    holdout : held-out evidence per point after the iteration; NaN if not computed, None without held-out points
     """
 
     settings: Settings

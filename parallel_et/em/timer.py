@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from parallel_et.parallel.work_sharing import Deal, alone
+from parallel_et.parallel.work_sharing import WorkSharing, serial
 
 PHASES = ("prepare", "select", "states", "statistics", "cut", "communication", "mstep")
 """The phases of an iteration."""
@@ -57,7 +57,7 @@ class IterationTimer(Timer):
         self.threads = [Timer("waiting") for _ in range(threads)]
         self.shared_work: list[SharedWork] = []
 
-    def measured(self, work_sharing: Deal = alone) -> "MeasuredSharing":
+    def measured(self, work_sharing: WorkSharing = serial) -> "MeasuredSharing":
         """Return work sharing that reports to this timer."""
         return MeasuredSharing(work_sharing, self)
 
@@ -74,34 +74,34 @@ class IterationTimer(Timer):
 
 
 class MeasuredSharing:
-    """A ``Deal`` of one iteration that measures the pieces of works; the rest of their time is communication.
+    """A ``WorkSharing`` of one iteration that measures the pieces of works; the rest of their time is communication.
 
     No shared array is handed out twice.
     """
 
-    def __init__(self, deal: Deal, timer: IterationTimer) -> None:
-        self.rank, self.size = deal.rank, deal.size
-        self._deal, self._timer = deal, timer
+    def __init__(self, work_sharing: WorkSharing, timer: IterationTimer) -> None:
+        self.rank, self.size = work_sharing.rank, work_sharing.size
+        self._work_sharing, self._timer = work_sharing, timer
         self._asked: Counter[str] = Counter()
 
-    def room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
+    def shared_array(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
         self._asked[name] += 1
-        return self._deal.room(self._full(name), shape, dtype)
+        return self._work_sharing.shared_array(self._full(name), shape, dtype)
 
-    def own(self, name: str, values: np.ndarray) -> np.ndarray:
-        return self._deal.own(self._full(name), values)
+    def private_copy(self, name: str, values: np.ndarray) -> np.ndarray:
+        return self._work_sharing.private_copy(self._full(name), values)
 
     def _full(self, name: str) -> str:
         return f"{name} {self._asked[name]}"
 
-    def here(self, count: int, work: Callable[[int, int], None]) -> None:
-        self._note([], lambda timed: self._deal.here(count, timed(work)), once=False)
+    def map_range(self, count: int, work: Callable[[int, int], None]) -> None:
+        self._note([], lambda timed: self._work_sharing.map_range(count, timed(work)), once=False)
 
-    def __call__(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
-        self._note(sizes, lambda timed: self._deal(sizes, timed(work), out))
+    def map_pieces(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
+        self._note(sizes, lambda timed: self._work_sharing.map_pieces(sizes, timed(work), out))
 
     def sum(self, words: np.ndarray, convert: Callable[[np.ndarray, int], None], values: np.ndarray) -> None:
-        self._note([], lambda timed: self._deal.sum(words, timed(convert), values))
+        self._note([], lambda timed: self._work_sharing.sum(words, timed(convert), values))
 
     def _note(self, sizes: Sequence[int], share: Callable[[Callable], None], once: bool = True) -> None:
         phase, begun, ended = self._timer.phase, 0.0, 0.0

@@ -1,1 +1,1 @@
-"""What a trained model says of points: posteriors, recovered causes, and doubts about the model itself."""
+"""Posteriors of new points, recovery of known causes, and diagnostics of a trained model."""

@@ -1,30 +1,30 @@
-"""How well a run has recovered the causes behind its data, where these are known (ET App. E)."""
+"""Recovery of the causes of artificial data, for which the true causes are known (ET App. E)."""
 
 from dataclasses import dataclass
 from math import isqrt
 
 import numpy as np
 
-from parallel_et.core.capabilities import SomeSingles, pictures_of
+from parallel_et.core.capabilities import SomeSingletons, cause_images_of
 from parallel_et.core.model import Model
 from parallel_et.core.scheme import Scheme
 from parallel_et.core.types import Block, Params
-from parallel_et.em.e_step import context_at_rest
+from parallel_et.em.e_step import inference_context
 from parallel_et.kernels.rows import pad_rows
 
-CLOSE = 1.0
-"""Largest mean absolute error of a field that counts as found, for causes of magnitude 10."""
+FOUND_ERROR = 1.0
+"""Largest mean absolute error of a found cause, for causes of magnitude 10."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """Which cause is represented by which field.
+    """The field that represents each of b true causes.
 
     Attributes
     ----------
-    unit : (b,) the field that represents each cause
-    found : (b,) bool, whether it does so alone and closely
-    mae : (b,) mean absolute error between each cause and its field
+    unit : (b,) field of each cause
+    found : (b,) bool, the field represents only this cause, with a small error
+    mae : (b,) mean absolute error between cause and field
     """
 
     unit: np.ndarray
@@ -33,7 +33,7 @@ class Recovery:
 
     @property
     def complete(self) -> bool:
-        """All causes found, each by a field of its own."""
+        """True if all causes are found, each by its own field."""
         return bool(self.found.all())
 
     def __str__(self) -> str:
@@ -44,9 +44,9 @@ class Recovery:
 
 
 def causes_of(truth: Params, dims: int) -> np.ndarray:
-    """The causes behind the data of so many dimensions, each alone, as points; (D, b).
+    """Return the true causes of data with ``dims`` dimensions, each as a point, (D, b).
 
-    Objects that stand anywhere, with a feature for each of their pixels, are at the upper left of a square image.
+    Objects with places are shown at the upper left of a square image.
     """
     if "T" not in truth:
         return truth["W"]
@@ -61,46 +61,49 @@ def causes_of(truth: Params, dims: int) -> np.ndarray:
 
 
 def recovery(model: Model, scheme: Scheme, params: Params, causes: np.ndarray) -> Recovery:
-    """Show each cause (D, b) alone and without noise: the unit most probable to be active alone represents it.
+    """Return the field that represents each true cause (D, b).
 
-    An atom stands for the cause that it is of. Where causes stand at places, it is looked at where it is found, and the
-    error is that of the values that are not zero.
+    Each cause is shown alone and without noise. The unit with the largest probability to be active alone represents it.
+    For causes with places, the error is computed at the inferred place, over the pixels of the cause that are not zero.
     """
-    step, block = context_at_rest(model, scheme, params), Block(pad_rows(causes.T), model.D, 0)
-    logs = step.evaluator.observe(block, singles=True).log_singles()
-    if isinstance(scheme, SomeSingles):
+    step, block = inference_context(model, scheme, params), Block(pad_rows(causes.T), model.D, 0)
+    logs = step.evaluator.observe(block, singletons=True).log_singletons()
+    if isinstance(scheme, SomeSingletons):
         logs[~scheme.single_atoms(step, block)] = -np.inf
     atom = logs.argmax(1)
     unit = model.latents.owners[atom]
     if model.grid is None:
-        mae = np.abs(pictures_of(model, params)[:, unit] - causes).mean(0)
+        mae = np.abs(cause_images_of(model, params)[:, unit] - causes).mean(0)
     else:
-        there = model.mean(params, atom[:, None].astype(np.int32)).T
-        mae = errors_there(there, causes)
+        placed = model.mean(params, atom[:, None].astype(np.int32)).T
+        mae = errors_of_fields(placed, causes)
     own = np.bincount(unit, minlength=model.H)[unit] == 1
-    return Recovery(unit, own & (mae < close(causes)), mae)
+    return Recovery(unit, own & (mae < error_limit(causes)), mae)
 
 
-def causes_for(model: Model, scheme: Scheme, params: Params, objects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which causes (b, H) stand for which object (D, b), and where (b, H, 2): more than one if a cause has a twin.
+def objects_by_cause(
+    model: Model, scheme: Scheme, params: Params, objects: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which causes represent which object (D, b), bool (b, H), and the inferred places (b, H, 2).
 
-    A cause stands for the object that it is most like, if it is as like it as what counts as found.
+    A cause represents its most similar object, if its error is that of a found cause. Several causes may represent
+    the same object.
     """
     assert model.grid is not None
-    step, block = context_at_rest(model, scheme, params), Block(pad_rows(objects.T), model.D, 0)
-    logs = step.evaluator.observe(block, singles=True).log_singles()
-    place = logs.reshape(len(block), -1, model.H).argmax(1)  # the best place of each cause
-    alone = model.mean(params, (place * model.H + np.arange(model.H))[..., None].astype(np.int32))
-    errors = errors_there(np.moveaxis(alone, -1, 0), objects[..., None])
-    like = (errors == errors.min(0)) & (errors < close(objects))
-    return like, np.stack(np.divmod(place, model.grid[1]), -1)
+    step, block = inference_context(model, scheme, params), Block(pad_rows(objects.T), model.D, 0)
+    logs = step.evaluator.observe(block, singletons=True).log_singletons()
+    place = logs.reshape(len(block), -1, model.H).argmax(1)  # most probable place of each cause
+    shown = model.mean(params, (place * model.H + np.arange(model.H))[..., None].astype(np.int32))
+    errors = errors_of_fields(np.moveaxis(shown, -1, 0), objects[..., None])
+    represents = (errors == errors.min(0)) & (errors < error_limit(objects))
+    return represents, np.stack(np.divmod(place, model.grid[1]), -1)
 
 
-def errors_there(fields: np.ndarray, causes: np.ndarray) -> np.ndarray:
-    """Mean absolute error of fields (D, ...) at their places, over the values of causes (D, ...) that are not zero."""
+def errors_of_fields(fields: np.ndarray, causes: np.ndarray) -> np.ndarray:
+    """Return the mean absolute error of fields (D, ...) over the non-zero values of causes (D, ...)."""
     return np.abs(fields - causes).sum(0) / np.maximum(1, (causes != 0).sum(0))
 
 
-def close(causes: np.ndarray) -> float:
-    """The error below which a field is one of these causes."""
-    return CLOSE * float(np.abs(causes).max()) / 10
+def error_limit(causes: np.ndarray) -> float:
+    """Return the largest mean absolute error of a found cause, for causes of this magnitude."""
+    return FOUND_ERROR * float(np.abs(causes).max()) / 10

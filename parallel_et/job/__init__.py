@@ -1,1 +1,1 @@
-"""The keys of a job: what it may say, what it means, and a job to begin with."""
+"""The job file: its keys, their validation, and first jobs for new users."""

@@ -1,9 +1,8 @@
-"""Numba loops over one block of points; nothing in here knows ranks, files or schedules.
+"""Numba kernels: compiled loops over one block of points, independent of ranks, files and schedules.
 
-Every kernel has one explicit signature and is cached on disk, so that it is compiled once on a machine and never again.
-A module that is imported only declares its kernels: a job compiles and loads those of the modules that it imports. The
-dimensions of points and fields are padded with zeros, so that rows are whole vectors, and arrays start on cache lines,
-which vectors then do not straddle.
+Every kernel has one explicit signature and is cached on disk, so a machine compiles it only once.
+Importing a module only declares its kernels. A job compiles or loads the kernels of the modules that it imports.
+Points and fields are padded with zeros to whole vectors. Arrays start on cache lines, so no vector straddles two.
 """
 
 from collections.abc import Callable
@@ -23,11 +22,12 @@ OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": False}
 
 
 class Kernel:
-    """A function that is compiled, or loaded if it was compiled before, when that is asked for or it is first called.
+    """A function that is compiled, or loaded from the cache, when ``load`` or the first call requests it.
 
     Parameters
     ----------
-    signature : the types of what goes in and out
+    function : Python source of the kernel
+    signature : Numba types of the arguments and of the result
     """
 
     def __init__(self, function: Callable[..., Any], signature: str) -> None:
@@ -36,16 +36,16 @@ class Kernel:
         cache.declared[cache.name_of(function)] = self.load
 
     def load(self) -> Callable[..., Any]:
-        """The compiled function."""
+        """Return the compiled function."""
         name = cache.name_of(self.function)
         with cache.lock:
             if self._compiled is None:
                 dispatcher = numba.njit(**OPTIONS)(self.function)
-                dispatcher._cache = cache.SealedCache(name)  # as enable_caching does with Numba's own
+                dispatcher._cache = cache.ChecksummedCache(name)  # as enable_caching does with Numba's own
                 dispatcher.compile(self.signature)
                 dispatcher.disable_compile()
                 self._compiled = dispatcher
-                cache.loaded(name)
+                cache.forget(name)
         return self._compiled
 
     def __call__(self, *args: Any) -> Any:
@@ -53,22 +53,22 @@ class Kernel:
 
 
 def kernel(signature: str) -> Callable[[Callable[..., Any]], Kernel]:
-    """The decorator of all kernels, with the types of what goes in and out."""
+    """Return the decorator of a kernel with this Numba signature."""
     return lambda function: Kernel(function, signature)
 
 
-part: Callable[..., Any] = numba.njit(forceinline=True, **OPTIONS)
-"""The decorator of what several kernels share; it is compiled into each of them, as kernels cannot call each other."""
+device_function: Callable[..., Any] = numba.njit(forceinline=True, **OPTIONS)
+"""Decorator of functions that kernels share. Kernels cannot call each other, so these are compiled into each caller."""
 
-NEGLIGIBLE = 1e-20
-"""A state whose weight is below this adds nothing to any statistic that double precision could show."""
+NEGLIGIBLE_WEIGHT = 1e-20
+"""Posterior weight below which a state cannot change any statistic in double precision."""
 VACANT = -2
-"""What a list begins with that stands for no state."""
+"""First entry of a list of causes that stands for no state."""
 
 
-@part
+@device_function
 def scratch(size):
-    """An uninitialised array of doubles whose vectors do not straddle cache lines."""
-    room = np.empty(size + CACHE_LINE // 8)
-    skip = -room.ctypes.data % CACHE_LINE // 8
-    return room[skip : skip + size]
+    """Return an uninitialised array of doubles that starts on a cache line."""
+    buffer = np.empty(size + CACHE_LINE // 8)
+    skip = -buffer.ctypes.data % CACHE_LINE // 8
+    return buffer[skip : skip + size]

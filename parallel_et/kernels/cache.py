@@ -1,9 +1,10 @@
-"""Where compiled kernels lie: one directory for all ranks of a node, found anew for every version of the kernels.
+"""The cache of compiled kernels: one directory for all ranks of a node and each version of the kernels.
 
-Numba's own cache looks at the file that a kernel is in, not at what the kernel calls. It believes every file that it
-finds, and refuses a directory that cannot be written to. Here the directory's name follows from the source of all
-kernels, the versions of Python and Numba and the processor, so nothing in it is ever out of date. Every file is sealed,
-so a damaged one is compiled again. A directory that has what is needed may be read-only.
+Numba's own cache checks only the file of a kernel, not the functions that the kernel calls.
+It trusts every file, and refuses a directory that is not writable.
+Here the name of the directory is a hash of the source of all kernels, the versions of Python and Numba, and the
+processor. Its content is therefore never out of date.
+Every file carries a checksum, so a damaged file is compiled again. A complete directory may be read-only.
 """
 
 import os
@@ -35,26 +36,26 @@ SUFFIX = ".kernel"
 lock = RLock()
 """Held by the thread that finds, loads or compiles a kernel."""
 declared: dict[str, Callable[[], Any]] = {}
-"""The functions that load the kernels of imported modules, by name, until each kernel is loaded."""
-found: dict[str, tuple[Path, bytes]] = {}
+"""Functions that load the kernels of imported modules, by name, until each kernel is loaded."""
+sound: dict[str, tuple[Path, bytes]] = {}
 """Files of declared kernels and their verified contents, until each kernel is loaded."""
 damaged: dict[str, Path] = {}
 """Damaged files of kernels that have no sound file, by name."""
 unsaved: dict[str, OSError] = {}
-"""Kernels that could not be stored, and why."""
+"""Kernels that could not be stored, and the error."""
 used: set[Path] = set()
-"""The directories from which kernels were loaded or in which they were stored."""
-printed: set[str] = set()
-"""The notes that this process has given."""
+"""Directories from which kernels were loaded or in which they were stored."""
+returned: set[str] = set()
+"""Lines that ``notes`` has returned in this process."""
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The name of a kernel, and of its file but for the suffix."""
+    """Return the name of a kernel, which is also the stem of its file."""
     return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
 
-def key() -> str:
-    """Name of the directory."""
+def directory_name() -> str:
+    """Return the name of the directory, a hash of everything that the compiled code depends on."""
     sources = sorted(HERE.glob("*.py"))
     machine = numba.config.CPU_NAME or get_host_cpu_name()
     features = numba.config.CPU_FEATURES or get_host_cpu_features().flatten()
@@ -63,26 +64,29 @@ def key() -> str:
     return sha256(b"\0".join(parts)).hexdigest()[:16]
 
 
-def places() -> list[Path]:
-    """Where the directory may be, best first: as Numba is told, beside the kernels, in the user's cache."""
-    if told := os.environ.get(VARIABLE):
-        if os.path.exists(told) and not os.path.isdir(told):
-            raise UserError(f"{VARIABLE}={told}: expected a folder for compiled kernels, found a file; name a folder")
-        return [Path(told)]
+def candidate_folders() -> list[Path]:
+    """Return the folders that may contain the directory, best first.
+
+    They are the folder in ``NUMBA_CACHE_DIR``, or else the package's own and then the user's cache.
+    """
+    if folder := os.environ.get(VARIABLE):
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise UserError(f"{VARIABLE}={folder}: expected a folder for compiled kernels, found a file; name a folder")
+        return [Path(folder)]
     home = os.environ.get("XDG_CACHE_HOME") or (os.environ.get("HOME") and Path(os.environ["HOME"]) / ".cache")
     return [HERE / "__pycache__", *([Path(home) / "parallel_et"] if home else [])]
 
 
 @cache
-def usual() -> list[Path]:
-    """The directory in each of its places."""
-    name = key()
-    return [place / name for place in places()]
+def standard_directories() -> list[Path]:
+    """Return the directory in each of the candidate folders."""
+    name = directory_name()
+    return [place / name for place in candidate_folders()]
 
 
 def directories(make: bool = False) -> Iterator[Path]:
-    """The directory in each of its places, then a temporary one that nobody else can write to, if there can be one."""
-    yield from usual()
+    """Yield the standard directories, then a temporary one if only this user can write to it."""
+    yield from standard_directories()
     try:
         shared = Path(tempfile.gettempdir()) / f"parallel_et-{os.getuid()}"
         if make:
@@ -91,17 +95,17 @@ def directories(make: bool = False) -> Iterator[Path]:
     except OSError:
         return
     if status.st_uid == os.getuid() and not status.st_mode & 0o022:
-        yield shared / usual()[0].name
+        yield shared / standard_directories()[0].name
 
 
 def find(name: str) -> tuple[Path, bytes] | None:
     """Return the first sound file of a kernel and its content, which is read and verified once a process.
 
-    Damaged files in better places are replaced by it where that is possible.
+    Damaged files in better folders are replaced by this file where possible.
     """
     with lock:
         wrong: list[Path] = []
-        for directory in directories() if name not in found else ():
+        for directory in directories() if name not in sound else ():
             path = directory / f"{name}{SUFFIX}"
             try:
                 content = cache_files.read(path)
@@ -114,16 +118,16 @@ def find(name: str) -> tuple[Path, bytes] | None:
                 with suppress(OSError):
                     cache_files.write(better, content)
                     path = better
-            found[name] = path, content
+            sound[name] = path, content
             break
         else:
             if wrong:
                 damaged[name] = wrong[0]
-        return found.get(name)
+        return sound.get(name)
 
 
 def store(name: str, content: bytes) -> None:
-    """Write the file of a kernel to the first directory that takes it."""
+    """Write the file of a kernel to the first directory that is writable."""
     for directory in directories(make=True):
         path = directory / f"{name}{SUFFIX}"
         try:
@@ -138,17 +142,17 @@ def store(name: str, content: bytes) -> None:
         return
 
 
-class SealedCache(NullCache):
-    """What Numba asks for the compiled code of one kernel, and gives this code to if it had to compile."""
+class ChecksummedCache(NullCache):
+    """The interface through which Numba requests the compiled code of one kernel, or hands over new code."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def load_overload(self, sig: Any, target_context: Any) -> CompileResult | None:
-        """The compiled kernel, if it has a sound file."""
-        if (there := find(self.name)) is None:
+        """Return the compiled kernel if it has a sound file."""
+        if (entry := find(self.name)) is None:
             return None
-        path, content = there
+        path, content = entry
         target_context.refresh()
         compiled = CompileResult._rebuild(target_context, *pickle.loads(content))
         _cache_log("[cache] data loaded from %r", str(path))
@@ -161,43 +165,45 @@ class SealedCache(NullCache):
         store(self.name, dumps(data._reduce()))
 
 
-def loaded(name: str) -> None:
+def forget(name: str) -> None:
     """Forget the file of a kernel that is loaded."""
     declared.pop(name, None)
-    found.pop(name, None)
+    sound.pop(name, None)
 
 
 def missing() -> bool:
-    """Whether any of the declared kernels has to be compiled."""
+    """Return whether any declared kernel has to be compiled."""
     return [find(name) for name in list(declared)].count(None) > 0
 
 
 def notes() -> list[str]:
-    """Return lines about the declared kernels that people should read; each is returned once a process."""
+    """Return lines about the declared kernels for the user; each line is returned once a process."""
     with lock:
         lines = [COMPILING] if missing() else []
         if damaged:
             path, more = min(damaged.values()), f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
             lines = [f"{path}: expected a compiled kernel, found a damaged file{more}; it is compiled again"]
-        tried = " or ".join(str(directory.parent) for directory in usual())
+        tried = " or ".join(str(directory.parent) for directory in standard_directories())
         advice = f"set {VARIABLE} to a folder that can be written to"
-        for directory in sorted(used - {*usual()}):
-            lines.append(f"compiled kernels are stored in {directory}, as {tried} does not take them; {advice}")
+        for directory in sorted(used - {*standard_directories()}):
+            lines.append(f"compiled kernels are stored in {directory}, because {tried} cannot be written to; {advice}")
         if unsaved:
             why = next(iter(unsaved.values())).strerror
-            lines.append(f"compiled kernels cannot be stored in {tried}: {why}; every process compiles; {advice}")
-        new = [line for line in lines if line not in printed]
-        printed.update(new)
+            lines.append(
+                f"compiled kernels cannot be stored in {tried}: {why}; every process compiles them again; {advice}"
+            )
+        new = [line for line in lines if line not in returned]
+        returned.update(new)
         return new
 
 
 def declare_all() -> None:
-    """Import all modules that have kernels."""
+    """Load all modules that have kernels, which declares these kernels."""
     for path in sorted(HERE.glob("*.py")):
         import_module(f"{__package__}.{path.stem}")
 
 
-def load_declared(share: int = 0, shares: int = 1) -> None:
-    """Load the declared kernels, or one of so many shares of them, which compiles those that are not there yet."""
-    for _, load in sorted(declared.items())[share::shares]:
+def load_declared(index: int = 0, parts: int = 1) -> None:
+    """Load every ``parts``-th declared kernel from ``index`` on, and compile the kernels without a file."""
+    for _, load in sorted(declared.items())[index::parts]:
         load()

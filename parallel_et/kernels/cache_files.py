@@ -1,4 +1,4 @@
-"""Files of compiled kernels: each begins with a checksum, which is verified before anybody sees the content."""
+"""Files of compiled kernels. Each begins with a checksum, which is verified before the content is used."""
 
 from contextlib import suppress
 from hashlib import sha256
@@ -11,15 +11,15 @@ HEAD = len(MARK) + 64
 
 
 def head_of(path: Path, content: bytes) -> bytes:
-    """Return what stands before the content: a checksum of it, of the file's name and of its folder's name."""
-    words = path.parent.name.encode(), path.name.encode(), content
-    return MARK + sha256(b"\0".join(words)).hexdigest().encode()
+    """Return the head of a file: the mark and a checksum of the content, the file's name and its folder's name."""
+    parts = path.parent.name.encode(), path.name.encode(), content
+    return MARK + sha256(b"\0".join(parts)).hexdigest().encode()
 
 
 def read(path: Path) -> bytes | None:
     """Return the content of a file, or None if it is damaged or a pipe, a device or a dead link.
 
-    Raise OSError if there is nothing, or a directory.
+    Raise OSError if the path does not exist or is a directory.
     """
     if not path.is_file():
         if path.is_symlink() or (path.exists() and not path.is_dir()):
@@ -31,11 +31,11 @@ def read(path: Path) -> bytes | None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Replace a file by a sealed one in a single step, which is right for several processes at once."""
-    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    """Replace a file atomically by one with a checksum. Several processes may write the same file at once."""
+    temporary = path.with_name(f"{path.name}.{uuid4().hex}.part")
     try:
-        part.write_bytes(head_of(path, content) + content)
-        part.replace(path)
+        temporary.write_bytes(head_of(path, content) + content)
+        temporary.replace(path)
     finally:
         with suppress(OSError):
-            part.unlink()
+            temporary.unlink()

@@ -1,63 +1,71 @@
-"""Fixed-point accumulation: integer sums are the same in any order.
+"""Fixed-point accumulation: integer sums have the same bits in any order.
 
-A sum is held in two words, high + low / LOW, in units that the caller's scale makes of its values.
+A sum has two integer words, high + low / LOW. The caller's scale converts values to units of the high word.
 """
 
 import numpy as np
 
-from parallel_et.kernels import kernel, part
+from parallel_et.kernels import device_function, kernel
 
 LOW_BITS = 40
 LOW = 2.0**LOW_BITS
-"""Units of the low word in one of the high word."""
-ONE, FULL = 1 << LOW_BITS, 1 << 61
+"""Units of the low word in one unit of the high word."""
+LOW_UNITS = 1 << LOW_BITS
+CARRY_LIMIT = 1 << 61
+"""Magnitude of a low word above which it is carried into the high word."""
 
 
-@part
-def add_one(high, low, index, x):
-    """Add x to the number at an index."""
+@device_function
+def add_value(high, low, index, x):
+    """Add x to the sum at an index."""
     whole = np.rint(x)
     high[index] += np.int64(whole)
     low[index] += np.int64(np.rint((x - whole) * LOW))
-    if abs(low[index]) > FULL:
+    if abs(low[index]) > CARRY_LIMIT:
         carry(high, low, index)
 
 
-@part
+@device_function
 def carry(high, low, index):
-    """Bring the low word of a number into [0, LOW)."""
+    """Carry the low word of a sum into the high word, which leaves [0, LOW)."""
     whole = low[index] >> LOW_BITS
     high[index] += whole
     low[index] -= whole << LOW_BITS
 
 
-@part
-def note(largest, x):
-    """Raise the largest magnitude so far, (1,), to that of x; what is no number counts as infinite."""
+@device_function
+def update_largest(largest, x):
+    """Raise the largest magnitude so far, (1,), to that of x; NaN counts as infinite."""
     if not abs(x) <= largest[0]:
         largest[0] = abs(x) if x == x else np.inf
 
 
 @kernel("void(float64[::1], float64, int64[::1], int64[::1], float64[::1])")
 def add(values, scale, high, low, largest):
-    """Add values * scale, each rounded to the nearest unit of the low word; all (m,) but ``largest``, see ``note``."""
+    """Add values * scale (m,) to the sums high, low (m,), each rounded to the nearest unit of the low word.
+
+    largest (1,) is raised to the largest magnitude that was added. Costs two roundings a value.
+    """
     for i in range(values.shape[0]):
-        add_one(high, low, i, values[i] * scale)
-        note(largest, values[i] * scale)
+        add_value(high, low, i, values[i] * scale)
+        update_largest(largest, values[i] * scale)
 
 
 @kernel("void(int64[::1], int64[::1])")
-def settle(high, low):
-    """Carry in all numbers (m,), so that the words of many ranks can be added, and equal sums have equal words."""
+def carry_all(high, low):
+    """Carry the low words of all sums (m,), so that equal sums have equal words and ranks can be added."""
     for i in range(high.shape[0]):
         carry(high, low, i)
 
 
 @kernel("void(int64[:,:,::1], int64, int64[:,::1])")
-def add_up(words, first, total):
-    """The sums over ranks of words (ranks, 2, m), of as many columns from ``first`` on as ``total`` (2, n) out has.
+def sum_words(words, first, total):
+    """Sum the words of all ranks, from column ``first`` on.
 
-    Low words are brought into [0, LOW) before, so that those of many ranks can be added.
+    words : (ranks, 2, m) high and low words of each rank
+    total : (2, n) out, the sums of n columns
+
+    Low words are brought into [0, LOW) first, so they cannot overflow. Costs three additions a rank and column.
     """
     n = total.shape[1]
     high, low = total[0], total[1]
@@ -66,12 +74,12 @@ def add_up(words, first, total):
         more_high, more_low = words[r, 0, first : first + n], words[r, 1, first : first + n]
         for i in range(n):
             high[i] += more_high[i] + (more_low[i] >> LOW_BITS)
-            low[i] += more_low[i] & (ONE - 1)
+            low[i] += more_low[i] & (LOW_UNITS - 1)
 
 
 @kernel("void(float64, int64[::1], int64[::1], float64[::1])")
-def value(scale, high, low, out):
-    """out = (high + low / LOW) / scale, the same for all words that stand for the same number; all (m,)."""
+def to_float(scale, high, low, out):
+    """Compute out = (high + low / LOW) / scale, all (m,); words of the same number give the same double."""
     for i in range(high.shape[0]):
         carry(high, low, i)
         out[i] = (high[i] + low[i] / LOW) / scale
@@ -79,7 +87,7 @@ def value(scale, high, low, out):
 
 @kernel("uint64(uint64[:,::1], int64)")
 def digest(words, first):
-    """Sum over the rows of a hash (FNV-1a over words, then mixed) of the row's number and bits; words (n, D)."""
+    """Return the sum over rows of a hash (FNV-1a, then mixed) of the row's number and bits; words (n, D)."""
     total = np.uint64(0)
     for n in range(words.shape[0]):
         value = np.uint64(14695981039346656037) ^ np.uint64(first + n)

@@ -1,42 +1,39 @@
-"""Gibbs sampling of binary causes whose mean is W s: chains are the lanes, and only a flip costs H' operations."""
+"""Gibbs sampling of binary causes with mean W s: chains are the lanes, and only a flip costs H' operations."""
 
 from math import log as log_of
 
 import numpy as np
 
-from parallel_et.kernels import kernel, part, scratch
-from parallel_et.kernels.random import GOLDEN, mixed
+from parallel_et.kernels import device_function, kernel, scratch
+from parallel_et.kernels.random import GOLDEN, mix
 from parallel_et.kernels.simd import (
     LANES,
-    bits_from,
+    bits_at_least,
     choose,
+    count_bits,
     exp,
     fill,
     fma,
     load,
     lowest_bit,
     maximum,
-    population_of,
     store,
     total,
     uniform,
 )
 
-LOWEST = -700.0
-"""Log odds below this are taken as this: no number that is drawn is so small."""
-SURE = 38.0
-"""Log odds by which a cause stays as it is, whatever number is drawn: these are between 2^-53 and 1 - 2^-53."""
-FAR = 1e300
-"""Minus the log odds in lanes that have no chain."""
-EVERY = (1 << LANES) - 1
+LOWEST_LOG_ODDS = -700.0
+"""Lower limit of the log odds: no number that is drawn is as small as exp of this."""
+CERTAIN_LOG_ODDS = 38.0
+"""Log odds from which a cause never flips, because the drawn numbers lie between 2^-53 and 1 - 2^-53."""
+NO_CHAIN = 1e300
+"""Minus the log odds in lanes without a chain."""
+ALL_LANES = (1 << LANES) - 1
 
 
-@part
-def enter(mark, slots, places, count):
-    """Whether a mark is new to a table of ``count`` marks; it is then entered.
-
-    slots (power of two,) uint64, 0 where there is none; places (m,): where the marks are, by which they are taken out.
-    """
+@device_function
+def insert_mark(mark, slots, places, count):
+    """Insert a mark into a hash table of ``count`` marks (0 is a free slot); return whether it is new."""
     mark, last = mark | np.uint64(1), np.uint64(len(slots) - 1)
     at = (mark * GOLDEN >> np.uint64(32)) & last
     while slots[at] != np.uint64(0):
@@ -70,17 +67,21 @@ def sample(
     found,
     draws,
 ):
-    """Sweeps of Gibbs sampling over each point's candidates, p(s, y)^beta, in several chains at a time.
+    """Draw states over each point's candidates from p(s, y)^beta by Gibbs sampling (TH ch. 3), in parallel chains.
 
-    The log odds x_h of each cause, given all others, are kept: a flip of h takes G_ih / sigma^2 from those of all i or
-    gives it back, and adds x_h to the log joint or takes it. A chain begins with one candidate, by chance.
+    The log odds x_h of each cause, given all others, are stored. A flip of h subtracts G_ih / sigma^2 from the log odds
+    of all i, or adds it, and changes the log joint by x_h. A chain begins with one random candidate.
 
-    products, base, bias, gram, precision, beta, candidates (n, H') as for ``linear.posterior``; key and first: of the
-    random numbers and of the points; order (sweeps, H'): of the candidates in each sweep; betas (sweeps,): 1 / T of
-    each; chains: how many. After ``burn`` sweeps the states at the end of each are drawn.
-    evidence (n,) out: log sum p^beta over the distinct states at the ends of all sweeps; found (n, H') out: their best.
-    draws (n, H', bytes) out: bits of each candidate, those of a sweep in ceil(chains / 8) bytes; zero where none is.
-    Costs an exp, a random number and some ten operations an update, H' more where any of eight chains flips.
+    products, base, bias, gram, precision, candidates : as for ``linear.posterior``, with products (n, H')
+    beta, betas : inverse temperature of the evidence, and of each sweep (sweeps,)
+    key, first : key of the random numbers, and number of the first point
+    order : (sweeps, H') order of the candidates in each sweep
+    burn, chains : sweeps before the first draw, and number of chains
+    evidence : (n,) out, log sum p^beta over the distinct states at the ends of all sweeps
+    found : (n, H') out, the most probable of these states
+    draws : (n, H', bytes) out, bits of each candidate; a sweep has ceil(chains / 8) bytes, padded with zeros
+
+    Costs an exp, a random number and some ten operations an update of eight chains, and H' more if any of them flips.
     """
     N, C = candidates.shape
     sweeps, V = order.shape[0], LANES
@@ -94,19 +95,19 @@ def sample(
     energy, alive, logs, drawn = scratch(width), scratch(width), scratch(most + V), scratch(width)
     slots, places, marks = np.zeros(size, np.uint64), np.empty(most, np.uint64), np.empty(width, np.uint64)
     words = np.empty(C, np.uint64)
-    one, zero, lowest = fill(1.0), fill(0.0), fill(LOWEST)
+    one, zero, lowest = fill(1.0), fill(0.0), fill(LOWEST_LOG_ODDS)
     for c in range(width):
         alive[c] = 1.0 if c < chains else 0.0
     for j in range(C):
-        words[j] = mixed(GOLDEN * np.uint64(j + 1))
+        words[j] = mix(GOLDEN * np.uint64(j + 1))
     draws[:] = 0
     for n in range(N):
-        seed = mixed(key + GOLDEN * np.uint64(first + n))
+        seed = mix(key + GOLDEN * np.uint64(first + n))
         for j in range(C):
             h = candidates[n, j]
             start = fill(products[n, j] * precision + bias[h])
             for c in range(0, width, V):
-                store(odds, j * width + c, choose(load(alive, c), zero, start, fill(-FAR)))
+                store(odds, j * width + c, choose(load(alive, c), zero, start, fill(-NO_CHAIN)))
                 store(active, j * width + c, zero)
             pair[j * C + j] = 0.0
             for i in range(j):
@@ -133,13 +134,13 @@ def sample(
                     number = counter
                     counter += np.uint64(V)
                     tempered = inverse_temperature * x
-                    if bits_from(fma(old, tempered, (old - one) * tempered), SURE) == EVERY:
+                    if bits_at_least(fma(old, tempered, (old - one) * tempered), CERTAIN_LOG_ODDS) == ALL_LANES:
                         continue
                     u = uniform(seed, number)
                     against = exp(zero - maximum(tempered, lowest))
                     new = choose(load(alive, c), fma(u, against, u), one, zero)
                     change = new - old
-                    flipped = bits_from(change * change, 0.5)
+                    flipped = bits_at_least(change * change, 0.5)
                     if flipped == 0:
                         continue
                     store(active, j * width + c, new)
@@ -152,7 +153,7 @@ def sample(
                         flipped &= flipped - 1
                         marks[lane] ^= words[j]
             for c in range(chains):
-                if enter(marks[c], slots, places, count):
+                if insert_mark(marks[c], slots, places, count):
                     logs[count] = energy[c]
                     count += 1
                     if energy[c] > top:
@@ -162,7 +163,7 @@ def sample(
             if t >= burn:
                 for j in range(C):
                     for g in range(groups):
-                        draws[n, j, (t - burn) * groups + g] = bits_from(load(active, j * width + g * V), 0.5)
+                        draws[n, j, (t - burn) * groups + g] = bits_at_least(load(active, j * width + g * V), 0.5)
 
         for c in range(count, count + V):
             logs[c] = -np.inf
@@ -175,10 +176,12 @@ def sample(
 
 
 @kernel("void(uint64[:,:,::1], float64, float64[:,::1])")
-def moments_of(draws, count, moments):
-    """Moments of ``count`` draws: <s_i s_j> at row j (j + 1) / 2 + i, i <= j, of moments (H' (H' + 1) / 2, n) out.
+def moments_of_draws(draws, count, moments):
+    """Compute moments[j (j + 1) / 2 + i, n] = <s_i s_j> of ``count`` draws, i <= j.
 
-    draws (n, H', words): bits of each candidate. Costs one count of bits for each word of a pair of candidates.
+    draws, moments : (n, H', words) bits of each candidate, (H' (H' + 1) / 2, n) out
+
+    Costs one count of bits for each word of a pair of candidates.
     """
     N, C, W = draws.shape
     for n in range(N):
@@ -187,6 +190,6 @@ def moments_of(draws, count, moments):
             for i in range(j + 1):
                 together = 0
                 for w in range(W):
-                    together += population_of(draws[n, i, w] & draws[n, j, w])
+                    together += count_bits(draws[n, i, w] & draws[n, j, w])
                 moments[row, n] = together / count
                 row += 1

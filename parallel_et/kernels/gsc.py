@@ -1,75 +1,71 @@
-"""Posterior and statistics of linear models whose active causes have Gaussian values: nothing here costs D a support.
+"""Posterior and statistics of linear models whose active causes have Gaussian values; no support costs D operations.
 
-Causes join a support one after the other. Beside those that are in it, a cause h has t = w_h^T C^-1 (y - mean) and
-k = w_h^T C^-1 w_h, with the mean and the covariance C of y given these. Integrated over its value, N(mu, psi), it adds
+Causes join a support one after the other. A cause h outside has t = w_h^T C^-1 (y - mean) and k = w_h^T C^-1 w_h, where
+mean and C are the mean and covariance of y given the support. Integrated over its value, N(mu, psi), it adds
 
     log odds - log(e) / 2 + (t (psi t / 2 + mu) - k mu^2 / 2) / e,    e = 1 + psi k >= 1,
 
-to the log joint; its value then has the mean x = (psi t + mu) / e and the variance r = psi / e, given those before. The
-precision matrix of all values is G / sigma^2 + 1 / psi; what is kept of it are the rows of the inverse of its Cholesky
-factor, without their roots: unit triangular rows u, by which the values have the means sum_a x_a u_a and the
-covariance sum_a r_a u_a u_a^T. Written like this all is well defined for psi = 0, where the causes are binary.
+to the log joint. Given the causes before it, its value has the mean x = (psi t + mu) / e and the variance r = psi / e.
+The precision matrix of all values is G / sigma^2 + 1 / psi. Its inverse has an LDL^T form with unit triangular rows u.
+The values then have the means sum_a x_a u_a and the covariance sum_a r_a u_a u_a^T.
+Everything is well defined for psi = 0, where the causes are binary.
 """
 
 from math import log as log_of
 
 import numpy as np
 
-from parallel_et.kernels import NEGLIGIBLE, VACANT, kernel, part, scratch
-from parallel_et.kernels.fixed import add_one, note
+from parallel_et.kernels import NEGLIGIBLE_WEIGHT, VACANT, device_function, kernel, scratch
+from parallel_et.kernels.fixed import add_value, update_largest
 from parallel_et.kernels.simd import LANES, choose, exp, fill, fma, highest, load, log, maximum, store
-from parallel_et.kernels.truncated import weigh_singles
+from parallel_et.kernels.truncated import weigh_singletons
 
 T, K, PSI, MU, ODDS = range(5)
-"""What is known of each candidate by itself."""
+"""Rows of the table of each candidate."""
 
 
-@part
-def meet(g, j, C, path, pair, own, rows, x, r, lean):
-    """t and k of candidate j beside the g candidates of a path; lean (G V,) becomes what it shares with each.
-
-    pair (C C V,): G_ij / sigma^2 of candidates i < j; own (5 C V,); rows (G G V,): u of the path, below the diagonal;
-    x, r (G V,). Costs g^2 / 2 operations.
-    """
+@device_function
+def terms_given_path(g, j, C, path, pair, own, rows, x, r, overlap):
+    """Return t and k of candidate j given the g candidates of a path; write its overlap with each, (G V,)."""
     V, G = LANES, len(x) // LANES
     t, k = load(own, (T * C + j) * V), load(own, (K * C + j) * V)
     for a in range(g):
         shared = load(pair, (path[a] * C + j) * V)
         for b in range(a):
             shared = fma(load(rows, (a * G + b) * V), load(pair, (path[b] * C + j) * V), shared)
-        store(lean, a * V, shared)
+        store(overlap, a * V, shared)
         t = t - shared * load(x, a * V)
         k = k - shared * shared * load(r, a * V)
     return t, maximum(k, fill(0.0))
 
 
-@part
-def join(g, at, psi, mu, t, k, rows, x, r, lean):
-    """Write mean, variance and row of a cause that joins g others, from the flat index ``at`` of rows on."""
+@device_function
+def write_path_entry(g, at, psi, mu, t, k, rows, x, r, overlap):
+    """Write mean, variance and row of the cause that extends a path of g causes, from index ``at`` of rows on."""
     V, G = LANES, len(x) // LANES
-    share = fill(1.0) / fma(psi, k, fill(1.0))
-    store(x, g * V, fma(psi, t, mu) * share)
-    store(r, g * V, psi * share)
+    inverse = fill(1.0) / fma(psi, k, fill(1.0))
+    store(x, g * V, fma(psi, t, mu) * inverse)
+    store(r, g * V, psi * inverse)
     for b in range(g):
-        store(lean, b * V, load(lean, b * V) * load(r, b * V))
+        store(overlap, b * V, load(overlap, b * V) * load(r, b * V))
     for b in range(g):
-        value = load(lean, b * V)
+        value = load(overlap, b * V)
         for a in range(b + 1, g):
-            value = fma(load(lean, a * V), load(rows, (a * G + b) * V), value)
+            value = fma(load(overlap, a * V), load(rows, (a * G + b) * V), value)
         store(rows, at + b * V, fill(0.0) - value)
 
 
-@part
-def enter(g, i, C, path, pair, own, rows, x, r, lean):
-    """Candidate i joins the path behind g others."""
+@device_function
+def extend_path(g, i, C, path, pair, own, rows, x, r, overlap):
+    """Extend a path of g causes by candidate i."""
     V, G = LANES, len(x) // LANES
     path[g] = i
-    t, k = meet(g, i, C, path, pair, own, rows, x, r, lean)
-    join(g, g * G * V, load(own, (PSI * C + i) * V), load(own, (MU * C + i) * V), t, k, rows, x, r, lean)
+    t, k = terms_given_path(g, i, C, path, pair, own, rows, x, r, overlap)
+    write_path_entry(g, g * G * V, load(own, (PSI * C + i) * V), load(own, (MU * C + i) * V), t, k, rows, x, r, overlap)
 
 
-@part
-def put(out, row, N, first, width, value, lanes):
+@device_function
+def write_lanes(out, row, N, first, width, value, lanes):
     """Write a vector for points first, ... to a row of out (m, N)."""
     if width == LANES:
         store(out, row * N + first, value)
@@ -84,24 +80,29 @@ def put(out, row, N, first, width, value, lanes):
     "int64, float64[:,::1], float64[::1], float64[:,::1], float64[:,::1], float64[:,::1], int32[::1], float64[::1])"
 )
 def posterior(
-    products, base, slab, gram, precision, beta, candidates, inner, K_all, singles, evidence, active, values, moments,
-    best, top,
+    products, base, slab, gram, precision, beta, candidates, inner, K_all, singletons, evidence, active, values,
+    moments, best, top,
 ):  # fmt: skip
-    """q ~ p(b, y)^beta on all supports b over each point's candidates, and the moments of s = b z under it.
+    """Compute q ~ p(b, y)^beta of all supports b over each point's candidates, and the moments of s = b z under q.
 
-    products (n, H') = W^T y of the candidates, base (n,) the log joint of the empty support, slab (3, H): psi, mu and
-    log odds; gram (H, H), precision = 1 / sigma^2, beta = 1 / T, candidates (n, H'), inner (M, 4) and K of the tree.
-    singles (n, H) or (n, 0): log joints of single causes above the empty support, which become weights of those
-    outside the candidates. evidence (n,) out: F_n = log sum p^beta. active (H', n) out: <b_i>; values (H', n) out:
-    <s_i>; moments (H' (H' + 1) / 2, n) out: <s_i s_j> at j (j + 1) / 2 + i, i <= j. best (n,) out: index of the most
-    probable support; top (n,) out: its weight. Points are the lanes. Some g^2 operations, a logarithm, an exponential
-    and two divisions a support of g causes.
+    products, base : (n, H') W^T y of the candidates, (n,) log joint of the empty support
+    slab : (3, H) psi, mu and log odds
+    gram, precision, beta : (H, H) W^T W, 1 / sigma^2 and 1 / T
+    candidates, inner, K_all : (n, H'), (M, 4) inner nodes of the tree of states, and number of states
+    singletons : (n, H) or (n, 0), log joints relative to the empty support in, weights outside the candidates out
+    evidence : (n,) out, F_n = log sum p^beta
+    active, values : (H', n) out, <b_i> and <s_i>
+    moments : (H' (H' + 1) / 2, n) out, <s_i s_j> in row j (j + 1) / 2 + i, i <= j
+    best, top : (n,) out, index and weight of the most probable support
+
+    Costs some g^2 operations, a logarithm, an exponential and two divisions a support of g causes.
+    Points are the lanes.
     """
     N, C = candidates.shape
-    M, H = inner.shape[0], singles.shape[1]
+    M, H = inner.shape[0], singletons.shape[1]
     V, G = LANES, np.max(inner[:, 1]) + 1
     pair, own = scratch(C * C * V), scratch(5 * C * V)
-    rows, x, r, lean, u, m = (
+    rows, x, r, overlap, u, m = (
         scratch((G + 1) * G * V),
         scratch(G * V),
         scratch(G * V),
@@ -134,10 +135,10 @@ def posterior(
         for node in range(M):
             g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
             if g > 0:
-                enter(g - 1, i, C, path, pair, own, rows, x, r, lean)
+                extend_path(g - 1, i, C, path, pair, own, rows, x, r, overlap)
             energy = load(q, inner[node, 0] * V)
             for j in range(i + 1, C):
-                t, k = meet(g, j, C, path, pair, own, rows, x, r, lean)
+                t, k = terms_given_path(g, j, C, path, pair, own, rows, x, r, overlap)
                 psi, mu = load(own, (PSI * C + j) * V), load(own, (MU * C + j) * V)
                 wide = fma(psi, k, one)
                 gain = (t * fma(half * psi, t, mu) - half * k * mu * mu) / wide
@@ -153,7 +154,9 @@ def posterior(
             store(lanes, 0, peak)
             for lane in range(width):
                 n = first + lane
-                lanes[lane], totals[lane] = weigh_singles(n, beta, 1.0, base[n], flat, candidates, lanes[lane], singles)
+                lanes[lane], totals[lane] = weigh_singletons(
+                    n, beta, 1.0, base[n], flat, candidates, lanes[lane], singletons
+                )
             for lane in range(width, V):
                 totals[lane] = 0.0
             peak = load(lanes, 0)
@@ -163,20 +166,20 @@ def posterior(
             weight = exp(inverse_temperature * (load(q, s * V) - peak))
             store(q, s * V, weight)
             sum_q = sum_q + weight
-        share = one / sum_q
+        inverse = one / sum_q
         store(lanes, 0, peak)
         store(totals, 0, sum_q)
         for lane in range(width):
             evidence[first + lane] = beta * lanes[lane] + log_of(totals[lane])
             for h in range(H):
-                singles[first + lane, h] *= 1.0 / totals[lane]
-        store(lanes, 0, exp(inverse_temperature * (inside - peak)) * share)
+                singletons[first + lane, h] *= 1.0 / totals[lane]
+        store(lanes, 0, exp(inverse_temperature * (inside - peak)) * inverse)
         for lane in range(width):
             top[first + lane] = lanes[lane]
 
-        least = fill(NEGLIGIBLE)
+        least = fill(NEGLIGIBLE_WEIGHT)
         for s in range(K_all):
-            weight = load(q, s * V) * share
+            weight = load(q, s * V) * inverse
             weight = choose(weight, least, weight, none)
             store(q, s * V, weight)
             store(mass, s * V, weight)
@@ -193,7 +196,7 @@ def posterior(
             if highest(load(mass, inner[node, 0] * V)) == 0.0:
                 continue
             if g > 0:
-                enter(g - 1, i, C, path, pair, own, rows, x, r, lean)
+                extend_path(g - 1, i, C, path, pair, own, rows, x, r, overlap)
                 value = load(x, (g - 1) * V)
                 for b in range(g - 1):
                     row = load(rows, ((g - 1) * G + b) * V)
@@ -203,17 +206,17 @@ def posterior(
                 weight, below = load(q, (child + j) * V), load(mass, (child + j) * V)
                 if highest(below) == 0.0:
                     continue
-                t, k = meet(g, j, C, path, pair, own, rows, x, r, lean)
+                t, k = terms_given_path(g, j, C, path, pair, own, rows, x, r, overlap)
                 psi = load(own, (PSI * C + j) * V)
-                share = one / fma(psi, k, one)
-                value = fma(psi, t, load(own, (MU * C + j) * V)) * share
-                spread = below * psi * share
+                inverse = one / fma(psi, k, one)
+                value = fma(psi, t, load(own, (MU * C + j) * V)) * inverse
+                spread = below * psi * inverse
                 for b in range(g):
-                    store(lean, b * V, load(lean, b * V) * load(r, b * V))
+                    store(overlap, b * V, load(overlap, b * V) * load(r, b * V))
                 for b in range(g):
-                    row = load(lean, b * V)
+                    row = load(overlap, b * V)
                     for a in range(b + 1, g):
-                        row = fma(load(lean, a * V), load(rows, (a * G + b) * V), row)
+                        row = fma(load(overlap, a * V), load(rows, (a * G + b) * V), row)
                     row = none - row
                     store(u, b * V, row)
                     store(m, b * V, fma(row, value, load(mean, (g * G + b) * V)))
@@ -232,59 +235,59 @@ def posterior(
                         here = (2 * C + path[b] * (path[b] + 1) // 2 + path[a]) * V
                         store(sums, here, fma(spreads, load(u, a * V), fma(means, load(m, a * V), load(sums, here))))
         for j in range(C):
-            put(active, j, N, first, width, load(sums, j * V), lanes)
-            put(values, j, N, first, width, load(sums, (C + j) * V), lanes)
+            write_lanes(active, j, N, first, width, load(sums, j * V), lanes)
+            write_lanes(values, j, N, first, width, load(sums, (C + j) * V), lanes)
         for p in range(C * (C + 1) // 2):
-            put(moments, p, N, first, width, load(sums, (2 * C + p) * V), lanes)
+            write_lanes(moments, p, N, first, width, load(sums, (2 * C + p) * V), lanes)
 
 
-@part
-def alone(g, h, path, products, n, slab, gram, precision, rows, x, r, lean):
-    """Cause h joins the g causes of a path, for a single point; returns what it adds to the log joint.
-
-    rows (G, G), x, r and lean (G,). The products of point n are of the causes, products[n, h].
-    """
+@device_function
+def extend_path_of_point(g, h, path, products, n, slab, gram, precision, rows, x, r, overlap):
+    """Extend the path of g causes of a single point n by cause h; return the gain in the log joint."""
     t, k = products[n, h] * precision, gram[h, h] * precision
     for a in range(g):
-        lean[a] = gram[h, path[a]] * precision
+        overlap[a] = gram[h, path[a]] * precision
         for b in range(a):
-            lean[a] += rows[a, b] * gram[h, path[b]] * precision
-        t -= lean[a] * x[a]
-        k -= lean[a] * lean[a] * r[a]
+            overlap[a] += rows[a, b] * gram[h, path[b]] * precision
+        t -= overlap[a] * x[a]
+        k -= overlap[a] * overlap[a] * r[a]
     k = max(k, 0.0)
     psi, mu = slab[0, h], slab[1, h]
     e = 1.0 + psi * k
     path[g], x[g], r[g] = h, (psi * t + mu) / e, psi / e
     for b in range(g):
-        rows[g, b] = -lean[b] * r[b]
+        rows[g, b] = -overlap[b] * r[b]
         for a in range(b + 1, g):
-            rows[g, b] -= lean[a] * r[a] * rows[a, b]
+            rows[g, b] -= overlap[a] * r[a] * rows[a, b]
     return slab[2, h] + (t * (0.5 * psi * t + mu) - 0.5 * k * mu * mu) / e - 0.5 * log_of(e)
 
 
 @kernel("void(float64[:,::1], float64[::1], float64[:,::1], float64[:,::1], float64, int32[:,:,::1], float64[:,::1])")
 def log_states(products, base, slab, gram, precision, states, logs):
-    """Log joints of supports that are listed for each point, as ``posterior`` has them for those of a table.
+    """Compute the log joints of listed supports; arguments as for ``posterior``.
 
-    products (n, H) = W^T y, states (n, K, g), logs (n, K) out. Costs some |s|^3 / 3 operations a support; where one
-    begins as that before it, these causes are not done again.
+    products, states, logs : (n, H) W^T y, (n, K, g) supports, (n, K) out; -inf for a vacant state
+
+    Costs some |s|^3 / 3 operations a support. The causes that it shares with the support before it are not repeated.
     """
     N, count, most = states.shape
-    rows, x, r, lean = np.empty((most, most)), np.empty(most), np.empty(most), np.empty(most)
-    path, sofar = np.empty(most, np.int64), np.empty(most + 1)
+    rows, x, r, overlap = np.empty((most, most)), np.empty(most), np.empty(most), np.empty(most)
+    path, so_far = np.empty(most, np.int64), np.empty(most + 1)
     for n in range(N):
-        sofar[0], there = base[n], 0
+        so_far[0], reusable = base[n], 0
         for k in range(count):
             if states[n, k, 0] == VACANT:
                 logs[n, k] = -np.inf
                 continue
             g = 0
             while g < most and states[n, k, g] >= 0:
-                if g >= there or path[g] != states[n, k, g]:
-                    gain = alone(g, states[n, k, g], path, products, n, slab, gram, precision, rows, x, r, lean)
-                    sofar[g + 1], there = sofar[g] + gain, g + 1
+                if g >= reusable or path[g] != states[n, k, g]:
+                    gain = extend_path_of_point(
+                        g, states[n, k, g], path, products, n, slab, gram, precision, rows, x, r, overlap
+                    )
+                    so_far[g + 1], reusable = so_far[g] + gain, g + 1
                 g += 1
-            logs[n, k] = sofar[g]
+            logs[n, k] = so_far[g]
 
 
 @kernel(
@@ -294,20 +297,26 @@ def log_states(products, base, slab, gram, precision, states, logs):
 def moments_of_states(
     products, slab, gram, precision, states, candidates, members, start, state, weight, active, values, moments
 ):
-    """The moments of ``posterior`` under supports that are listed and matter, over the causes that they have.
+    """Compute the moments of ``posterior`` for listed supports, over the causes of each point.
 
-    products (n, H) = W^T y; states (n, K, g); candidates (n, H') and members (m, g), of ``listed.over_candidates``;
-    start (n + 1,), state and weight (m,): those that matter, row by row; the others out.
+    products, states : (n, H) W^T y and (n, K, g) supports
+    candidates, members : (n, H') and (m, g) of ``listed_states.candidates_and_members``
+    start, state, weight : supports with non-negligible weight, row by row
+    active, values, moments : out, as for ``posterior``
+
+    Costs some |s|^3 / 3 operations a support.
     """
     N, _, most = states.shape
-    rows, x, r, lean = np.zeros((most, most)), np.empty(most), np.empty(most), np.empty(most)
+    rows, x, r, overlap = np.zeros((most, most)), np.empty(most), np.empty(most), np.empty(most)
     path, mean = np.empty(most, np.int64), np.empty(most)
     active[:], values[:], moments[:] = 0.0, 0.0, 0.0
     for n in range(N):
         for s in range(start[n], start[n + 1]):
             g = 0
             while g < most and states[n, state[s], g] >= 0:
-                alone(g, states[n, state[s], g], path, products, n, slab, gram, precision, rows, x, r, lean)
+                extend_path_of_point(
+                    g, states[n, state[s], g], path, products, n, slab, gram, precision, rows, x, r, overlap
+                )
                 rows[g, g] = 1.0
                 g += 1
             for b in range(g):
@@ -332,9 +341,13 @@ def moments_of_states(
     "float64[::1], boolean[::1], int64)"
 )
 def means_by_cause(candidates, values, start, cause, single, used, H):
-    """The posterior means other than zero, of the used points, sorted by cause, as ``linear.add_fields`` takes them.
+    """Return the nonzero posterior means of the used points by cause, as ``linear.add_cross_moments`` takes them.
 
-    candidates (n, H'), values (H', n); start (n + 1,), cause and single: means of causes outside; used (n,).
+    candidates, values : (n, H') and (H', n) of ``posterior``
+    start, cause, single : means of causes outside the candidates, row by row
+    used, H : (n,) points to use, and number of causes
+
+    Costs a few operations a mean.
     """
     N, C = candidates.shape
     starts = np.zeros(H + 2, np.int64)
@@ -368,7 +381,10 @@ def means_by_cause(candidates, values, start, cause, single, used, H):
 def add_pairs(candidates, moments, start, cause, square, used, scale, high, low, largest):
     """Add <s_h s_h'> of the used points, h' <= h, to the fixed-point sums high, low (H (H + 1) / 2,).
 
-    candidates (n, H') in any order, moments (H' (H' + 1) / 2, n); start, cause and square: <s^2> of causes outside.
+    candidates, moments : (n, H') in any order, (H' (H' + 1) / 2, n) of ``posterior``
+    start, cause, square : <s^2> of causes outside the candidates, row by row
+    used, scale, largest : (n,) points to use, unit of the sums, and (1,) largest magnitude
+
     Costs H'^2 / 2 operations a point.
     """
     N, C = candidates.shape
@@ -382,10 +398,10 @@ def add_pairs(candidates, moments, start, cause, square, used, scale, high, low,
                 if x != 0.0:
                     one, other = np.int64(candidates[n, i]), np.int64(candidates[n, j])
                     h = max(one, other)
-                    add_one(high, low, h * (h + 1) // 2 + min(one, other), x)
+                    add_value(high, low, h * (h + 1) // 2 + min(one, other), x)
                     top = max(top, abs(x))
         for k in range(start[n], start[n + 1]):
             h = np.int64(cause[k])
-            add_one(high, low, h * (h + 1) // 2 + h, square[k] * scale)
+            add_value(high, low, h * (h + 1) // 2 + h, square[k] * scale)
             top = max(top, square[k] * scale)
-    note(largest, top)
+    update_largest(largest, top)

@@ -1,19 +1,20 @@
-"""Log joints and statistics of objects at places: each pixel shows the nearest object that is opaque there.
+"""Log joints and statistics of objects at positions: each pixel shows the nearest object that is opaque there.
 
-Atom h + x H is object h with its upper left corner at pixel x, from where it goes round the edges of the image. A state
-lists its atoms from the farthest to the nearest. Of the objects behind the one that is added only the log density of
-each pixel, relative to that of an empty image, is needed; so a state costs the pixels of one object, not of an image.
+Atom h + x H is object h with its upper left corner at pixel x; images are periodic.
+A state lists its atoms from the farthest to the nearest.
+A new object needs only the log density of each pixel of the image behind it, relative to the empty image.
+A state therefore costs the pixels of one object, not of an image.
 """
 
 import numpy as np
 
-from parallel_et.kernels import VACANT, kernel, part, scratch
+from parallel_et.kernels import VACANT, device_function, kernel, scratch
 from parallel_et.kernels.simd import LANES, exp, fill, fma, load, log, maximum, store, total
 
 
-@part
-def put_at(x, height, width, size, pixels):
-    """The pixels (size^2,) of an image that an object at pixel x covers, row by row."""
+@device_function
+def write_object_pixels(x, height, width, size, pixels):
+    """Write the pixels (size^2,) of an image that an object at pixel x covers, row by row."""
     top, left = x // width, x % width
     i = 0
     for a in range(size):
@@ -23,18 +24,18 @@ def put_at(x, height, width, size, pixels):
             i += 1
 
 
-@part
-def cut_out(Y, n, pixels, count, channels, wide, values):
-    """The values of point n in these pixels, of one channel after the other: values (channels wide,)."""
+@device_function
+def gather_values(Y, n, pixels, count, channels, wide, values):
+    """Copy the values of point n in these pixels, one channel after the other: values (channels wide,)."""
     for i in range(count):
         here = pixels[i] * channels
         for c in range(channels):
             values[c * wide + i] = Y[n, here + c]
 
 
-@part
-def show(values, features, opaque, h, channels, wide, half, shown):
-    """shown (wide,) = log W + (|y|^2 - |y - T|^2) / (2 sigma^2), what an opaque pixel of object h has."""
+@device_function
+def write_opaque_terms(values, features, opaque, h, channels, wide, half, shown):
+    """Write shown (wide,) = log W + (|y|^2 - |y - T|^2) / (2 sigma^2), the term of an opaque pixel of object h."""
     two = fill(2.0)
     for d in range(0, wide, LANES):
         gap = fill(0.0)
@@ -44,9 +45,9 @@ def show(values, features, opaque, h, channels, wide, half, shown):
         store(shown, d, fma(fill(half), gap, load(opaque, h * wide + d)))
 
 
-@part
-def rise_of(shown, first, clear, h, wide, behind):
-    """The sum over pixels of log(e^shown + (1 - W) e^behind) - behind: one logarithm for all of a lane."""
+@device_function
+def composite_gain(shown, first, clear, h, wide, behind):
+    """Return the sum over pixels of log(e^shown + (1 - W) e^behind) - behind, with one logarithm a lane."""
     zero, one, rise, product = fill(0.0), fill(1.0), fill(0.0), fill(1.0)
     for d in range(0, wide, LANES):
         before = load(behind, d)
@@ -57,9 +58,9 @@ def rise_of(shown, first, clear, h, wide, behind):
     return total(rise) + total(log(product))
 
 
-@part
-def put_before(shown, first, clear, h, wide, behind, after):
-    """after (wide,) = log(e^shown + (1 - W) e^behind); returns the sum of after - behind."""
+@device_function
+def composite(shown, first, clear, h, wide, behind, after):
+    """Write after (wide,) = log(e^shown + (1 - W) e^behind), and return the sum of after - behind."""
     zero, one, rise = fill(0.0), fill(1.0), fill(0.0)
     for d in range(0, wide, LANES):
         before = load(behind, d)
@@ -93,33 +94,40 @@ def log_table(
     order,
     logs,
 ):
-    """log p(s, y) of all states of a table over each point's candidates.
+    """Compute log p(s, y) of all states of a table over each point's candidates.
 
-    log p = base + sum_{h in s} odds_h - orders_|s| + sum_d log(p(y_d | s) / p(y_d | nothing)). Y (n, D), the channels
-    of a pixel side by side; opaque, clear (H, wide): log W and log(1 - W); features (H, channels, wide); base (n,) of
-    the empty state, odds (H,) or (1,), orders (gamma + 1,), precision = 1 / sigma^2; candidates (n, H'), members
-    (K, gamma), sizes (K,); order (K,): the states such that each comes behind the one without its nearest atom, with
-    none but its own followers between. logs (n, K) out, -inf for states with an object at two places. Costs
-    an exp a pixel of an object and state, and also a logarithm if others stand before it.
+    log p = base + sum_{h in s} odds_h - orders_|s| + sum_d log(p(y_d | s) / p(y_d | empty)).
+
+    Y : (n, D) images with the channels of a pixel next to each other
+    opaque, clear : (H, wide) log W and log(1 - W); wide is size^2, padded
+    features : (H, channels, wide) T
+    base, odds, orders, precision : (n,) of the empty state, (H,) or (1,), (gamma + 1,), 1 / sigma^2
+    candidates, members, sizes : (n, H'), (K, gamma) and (K,)
+    order : (K,) depth-first order: a state follows the one without its nearest atom
+    logs : (n, K) out; -inf for states with an object at two positions
+
+    Costs an exp a pixel of an object and state, and also a logarithm if objects stand before it.
     """
     N, C, K, most = len(Y), candidates.shape[1], len(sizes), members.shape[1]
     H, wide, channels, count = len(opaque), opaque.shape[1], features.shape[1], size * size
     image, values, shown = np.zeros(height * width), scratch(channels * wide), scratch(C * wide)
     behind, after, saved = scratch(wide), scratch(wide), np.empty((most, count))
     pixels, cause = np.empty((C, count), np.int64), np.empty(C, np.int64)
-    line, stack = np.empty(most + 1, np.int64), np.empty(most, np.int64)
+    ancestors, stack = np.empty(most + 1, np.int64), np.empty(most, np.int64)
     values[:], behind[:] = 0.0, 0.0
     half = 0.5 * precision
     for n in range(N):
         for i in range(C):
             cause[i] = candidates[n, i] % H
-            put_at(candidates[n, i] // H, height, width, size, pixels[i])
-            cut_out(Y, n, pixels[i], count, channels, wide, values)
-            show(values, features, opaque, cause[i], channels, wide, half, shown[i * wide : (i + 1) * wide])
+            write_object_pixels(candidates[n, i] // H, height, width, size, pixels[i])
+            gather_values(Y, n, pixels[i], count, channels, wide, values)
+            write_opaque_terms(
+                values, features, opaque, cause[i], channels, wide, half, shown[i * wide : (i + 1) * wide]
+            )
         depth = 0
         for k in order:
             m = sizes[k]
-            line[m] = k
+            ancestors[m] = k
             if m == 0:
                 logs[n, k] = 0.0
                 continue
@@ -129,21 +137,21 @@ def log_table(
                     image[pixels[stack[depth], i]] = saved[depth, i]
             new = members[k, m - 1]
             h = cause[new]
-            twice = logs[n, line[m - 1]] == -np.inf
+            repeated = logs[n, ancestors[m - 1]] == -np.inf
             for a in range(m - 1):
-                twice |= cause[members[k, a]] == h
+                repeated |= cause[members[k, a]] == h
             stack[depth] = new
             for i in range(count):
                 behind[i] = image[pixels[new, i]]
                 saved[depth, i] = behind[i]
             depth += 1
-            if twice:
+            if repeated:
                 logs[n, k] = -np.inf
             elif m == most:
-                logs[n, k] = logs[n, line[m - 1]] + rise_of(shown, new * wide, clear, h, wide, behind)
+                logs[n, k] = logs[n, ancestors[m - 1]] + composite_gain(shown, new * wide, clear, h, wide, behind)
             else:
-                rise = put_before(shown, new * wide, clear, h, wide, behind, after)
-                logs[n, k] = logs[n, line[m - 1]] + rise
+                rise = composite(shown, new * wide, clear, h, wide, behind, after)
+                logs[n, k] = logs[n, ancestors[m - 1]] + rise
                 for i in range(count):
                     image[pixels[new, i]] = after[i]
         while depth > 0:
@@ -162,9 +170,11 @@ def log_table(
     "float64[::1], float64[::1], float64, int32[:,:,::1], float64[:,::1])"
 )
 def log_states(Y, height, width, size, opaque, clear, features, base, odds, orders, precision, states, logs):
-    """Log joints of states (n, K, g) that are listed for each point, as ``log_table`` has them; logs (n, K) out.
+    """Compute the log joints of listed states; arguments as for ``log_table``.
 
-    -inf for vacant places. Costs an exp, a logarithm and 2 channels operations a pixel of each object of a state.
+    states, logs : (n, K, g) and (n, K) out; -inf for a vacant state
+
+    Costs an exp, a logarithm and 2 channels operations a pixel of each object of a state.
     """
     N, K, most = states.shape
     H, wide, channels, count = len(opaque), opaque.shape[1], features.shape[1], size * size
@@ -180,12 +190,12 @@ def log_states(Y, height, width, size, opaque, clear, features, base, odds, orde
             m, value = 0, base[n]
             while m < most and states[n, k, m] >= 0:
                 h = states[n, k, m] % H
-                put_at(states[n, k, m] // H, height, width, size, pixels[m])
-                cut_out(Y, n, pixels[m], count, channels, wide, values)
-                show(values, features, opaque, h, channels, wide, half, shown)
+                write_object_pixels(states[n, k, m] // H, height, width, size, pixels[m])
+                gather_values(Y, n, pixels[m], count, channels, wide, values)
+                write_opaque_terms(values, features, opaque, h, channels, wide, half, shown)
                 for i in range(count):
                     behind[i] = image[pixels[m, i]]
-                value += put_before(shown, 0, clear, h, wide, behind, after)
+                value += composite(shown, 0, clear, h, wide, behind, after)
                 value += odds[0 if len(odds) == 1 else h]
                 for i in range(count):
                     image[pixels[m, i]] = after[i]
@@ -203,18 +213,22 @@ def log_states(Y, height, width, size, opaque, clear, features, base, odds, orde
 def weighted_sums(
     Y, height, width, size, opaque, clear, features, precision, point, states, q, numerator, shown, passed, active
 ):
-    """Sums over pairs of a point (m,) and a state (m, g), of the weights q (m,), of who is shown in which pixel.
+    """Add the statistics of pairs of a point and a state: which object is visible in which pixel, by weight.
 
-    Y to precision as in ``log_table``. Added to are: shown (H, wide), how often a pixel of an object is what is seen,
-    passed (H, wide), how often one sees through it what is behind, numerator (H, channels, wide), shown times y, and
-    active (H,). Costs two exp and a logarithm a pixel of each object of a state.
+    Y to precision : as for ``log_table``
+    point, states, q : (m,) points, (m, g) states and (m,) weights
+    shown : (H, wide) sums of probabilities that a pixel of an object is visible
+    passed : (H, wide) sums of probabilities that it is transparent and the image behind it is visible
+    numerator, active : (H, channels, wide) shown times y, and (H,) sums of weights
+
+    Costs two exp and a logarithm a pixel of each object of a state.
     """
     M, most = states.shape
     H, wide, channels, count = len(opaque), opaque.shape[1], features.shape[1], size * size
     image, left = np.zeros(height * width), np.empty(height * width)
     values, front, after = scratch(most * channels * wide), scratch(most * wide), scratch(wide)
-    behind, room, pixels = scratch(most * wide), scratch(wide), np.empty((most, count), np.int64)
-    values[:], behind[:], room[:] = 0.0, 0.0, 0.0
+    behind, weights_here, pixels = scratch(most * wide), scratch(wide), np.empty((most, count), np.int64)
+    values[:], behind[:], weights_here[:] = 0.0, 0.0, 0.0
     half, one, limit = 0.5 * precision, fill(1.0), fill(-700.0)
     zero = fill(0.0)
     for pair in range(M):
@@ -222,14 +236,14 @@ def weighted_sums(
         while m < most and states[pair, m] >= 0:
             h, first = states[pair, m] % H, m * wide
             active[h] += q[pair]
-            put_at(states[pair, m] // H, height, width, size, pixels[m])
+            write_object_pixels(states[pair, m] // H, height, width, size, pixels[m])
             here = values[first * channels : (first + wide) * channels]
-            cut_out(Y, n, pixels[m], count, channels, wide, here)
-            show(here, features, opaque, h, channels, wide, half, front[first : first + wide])
+            gather_values(Y, n, pixels[m], count, channels, wide, here)
+            write_opaque_terms(here, features, opaque, h, channels, wide, half, front[first : first + wide])
             for i in range(count):
                 behind[first + i] = image[pixels[m, i]]
                 left[pixels[m, i]] = q[pair]
-            put_before(front, first, clear, h, wide, behind[first : first + wide], after)
+            composite(front, first, clear, h, wide, behind[first : first + wide], after)
             for i in range(count):
                 image[pixels[m, i]] = after[i]
             m += 1
@@ -239,10 +253,10 @@ def weighted_sums(
         for a in range(m - 1, -1, -1):
             h, first = states[pair, a] % H, a * wide
             for i in range(count):
-                room[i] = left[pixels[a, i]]
+                weights_here[i] = left[pixels[a, i]]
             for d in range(0, wide, LANES):
                 odds = load(front, first + d) - load(clear, h * wide + d) - load(behind, first + d)
-                weight = load(room, d)
+                weight = load(weights_here, d)
                 mine = weight / (one + exp(zero - maximum(odds, limit)))
                 rest, here = weight - mine, h * wide + d
                 store(after, d, rest)

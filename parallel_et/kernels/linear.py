@@ -1,19 +1,19 @@
-"""Posterior and statistics of models whose mean is W s: nothing here costs D operations a state."""
+"""Posterior and statistics of models with mean W s; no state costs D operations."""
 
 from math import log as log_of
 
 import numpy as np
 
-from parallel_et.kernels import NEGLIGIBLE, VACANT, kernel, part, scratch
-from parallel_et.kernels.fixed import LOW, add_one, note
-from parallel_et.kernels.simd import LANES, add_fixed, exp, fill, fma, highest, list_from, load, maximum, store
-from parallel_et.kernels.truncated import weigh_singles
+from parallel_et.kernels import NEGLIGIBLE_WEIGHT, VACANT, device_function, kernel, scratch
+from parallel_et.kernels.fixed import LOW, add_value, update_largest
+from parallel_et.kernels.simd import LANES, add_fixed, append_at_least, exp, fill, fma, highest, load, maximum, store
+from parallel_et.kernels.truncated import weigh_singletons
 
-STRIP = 8 * LANES
-"""Dimensions whose sums are kept in registers."""
+STRIP_DIMENSIONS = 8 * LANES
+"""Dimensions whose sums stay in registers."""
 
 
-@part
+@device_function
 def add_strip(sums, weight, Y, y):
     """Add a weighted strip of Y, from a flat index on, to the sums."""
     a, b, c, d, e, f, g, h = sums
@@ -30,17 +30,13 @@ def add_strip(sums, weight, Y, y):
 
 
 def strips(D: int) -> list[slice]:
-    """The strips of D dimensions: the sums over y of each are a table (H, width) of its own, one after the other."""
-    return [slice(begin, min(begin + STRIP, D)) for begin in range(0, D, STRIP)]
+    """Return the strips of D dimensions; the sums over y of each strip are a table (H, width), one after the other."""
+    return [slice(begin, min(begin + STRIP_DIMENSIONS, D)) for begin in range(0, D, STRIP_DIMENSIONS)]
 
 
-@part
+@device_function
 def log_joints(first, width, products, bias, gram, pairs, precision, candidates, inner, left, pair, q):
-    """Log joints of all states of the tree for the points first, ..., first + width - 1, which are the lanes of q.
-
-    q (K V,) has that of the empty state already. left (depth H' V,) and pair ((H' + 1) H' V,) are scratch, the first
-    H' V of pair zero. Returns the largest of each lane.
-    """
+    """Write the log joints of all states for the points of the lanes to q (K V,); return the peak of each lane."""
     C, V = candidates.shape[1], LANES
     for lane in range(V):
         n = first + min(lane, width - 1)
@@ -71,22 +67,24 @@ def log_joints(first, width, products, bias, gram, pairs, precision, candidates,
     "void(float64[:,::1], float64[::1], float64[::1], float64[:,::1], float64[:,::1], float64, float64, int32[:,::1], "
     "int32[:,::1], int64, float64[:,::1], float64[::1], float64[:,::1])"
 )
-def posterior(products, base, bias, gram, pairs, precision, beta, candidates, inner, K, singles, evidence, moments):
-    """ET eq. 20 and the moments <s_i s_j> under it, for all states over each point's candidates; points are the lanes.
+def posterior(products, base, bias, gram, pairs, precision, beta, candidates, inner, K, singletons, evidence, moments):
+    """Compute the posterior of all states over each point's candidates (ET eq. 20), and its moments <s_i s_j>.
 
     log p(s, y) = base(y) + sum_{h in s} (b_h / sigma^2 + bias_h) - sum_{h < h' in s} G_hh' / sigma^2 with b = W^T y.
-    On the way down the tree of states a child adds to its parent what is left of its cause's term, from which each
-    cause above has taken its G. The moments are the derivatives of the log of the sum by these terms: the way back.
 
-    products (n, H') = b of the candidates, base (n,), bias (H,), precision = 1 / sigma^2, beta = 1 / T, candidates
-    (n, H'), inner (M, 4) and K of the tree. gram (H, H), of which the lower triangle is read, or pairs
-    (n, H' (H' - 1) / 2): G of the candidates j and i < j at j (j - 1) / 2 + i.
-    singles (n, H) or (n, 0): b of all causes, becomes the weights of the states with one cause; 0 for candidates.
-    evidence (n,) out: F_n = log sum p^beta. moments (H' (H' + 1) / 2, n) out: <s_i s_j> at j (j + 1) / 2 + i, i <= j.
-    Costs one exp and about eight additions a state.
+    products : (n, H') b of the candidates
+    base, bias : (n,) log joint of the empty state, (H,) as above
+    gram, pairs : (H, H) G = W^T W; if it is not given, pairs (n, H' (H' - 1) / 2) of ``select.gram_of_candidates``
+    precision, beta : 1 / sigma^2 and 1 / T
+    candidates, inner, K : (n, H'), (M, 4) inner nodes of the tree of states, and number of states
+    singletons : (n, H) or (n, 0), b of all causes in, weights of singletons out; 0 for candidates
+    evidence : (n,) out, F_n = log sum p^beta
+    moments : (H' (H' + 1) / 2, n) out, <s_i s_j> in row j (j + 1) / 2 + i, i <= j
+
+    Costs one exp and about eight additions a state. Points are the lanes.
     """
     N, C = candidates.shape
-    M, H = inner.shape[0], singles.shape[1]
+    M, H = inner.shape[0], singletons.shape[1]
     V = LANES
     depth = np.max(inner[:, 1]) + 1
     left, pair, moment = scratch((depth + 1) * C * V), scratch((C + 1) * C * V), scratch((C + 1) * C * V)
@@ -101,8 +99,8 @@ def posterior(products, base, bias, gram, pairs, precision, beta, candidates, in
         if H > 0:
             store(peaks, 0, peak)
             for lane in range(width):
-                peaks[lane], totals[lane] = weigh_singles(
-                    first + lane, beta, precision, base[first + lane], bias, candidates, peaks[lane], singles
+                peaks[lane], totals[lane] = weigh_singletons(
+                    first + lane, beta, precision, base[first + lane], bias, candidates, peaks[lane], singletons
                 )
             for lane in range(width, V):
                 totals[lane] = 0.0
@@ -120,7 +118,7 @@ def posterior(products, base, bias, gram, pairs, precision, beta, candidates, in
         for lane in range(width):
             evidence[first + lane] = beta * peaks[lane] + log_of(totals[lane])
             for h in range(H):
-                singles[first + lane, h] *= 1.0 / totals[lane]
+                singletons[first + lane, h] *= 1.0 / totals[lane]
 
         for p in range((C + 1) * C):
             store(moment, p * V, zero)
@@ -139,11 +137,11 @@ def posterior(products, base, bias, gram, pairs, precision, beta, candidates, in
                 p = ((i + 1) * C + j) * V
                 store(moment, p, load(moment, p) + weight)
             store(q, inner[node, 0] * V, mass)
-        share = fill(1.0) / sum_q
+        normaliser = fill(1.0) / sum_q
         row = 0
         for j in range(C):
             for i in range(j + 1):
-                value = load(moment, ((i + 1) * C + j if i < j else j) * V) * share
+                value = load(moment, ((i + 1) * C + j if i < j else j) * V) * normaliser
                 if width == V:
                     store(moments, row * N + first, value)
                 else:
@@ -158,9 +156,11 @@ def posterior(products, base, bias, gram, pairs, precision, beta, candidates, in
     "int32[::1], float64[::1])"
 )
 def best_states(products, bias, gram, pairs, precision, candidates, inner, K, best, gain):
-    """The most probable state over each point's candidates, of equal ones the first; the arguments of ``posterior``.
+    """Find the most probable state over each point's candidates, the first of equal ones; as for ``posterior``.
 
-    best (n,) out: its index in the table; gain (n,) out: its log joint above that of the empty state.
+    best, gain : (n,) out, index in the table, and log joint relative to the empty state
+
+    Costs two additions and a comparison a state.
     """
     N, C = candidates.shape
     V = LANES
@@ -184,11 +184,14 @@ def best_states(products, bias, gram, pairs, precision, candidates, inner, K, be
     "float64[::1], boolean[::1], int64, int64)"
 )
 def means_by_cause(candidates, moments, start, cause, weight, used, H, size):
-    """The posterior means that are not negligible, of the used points, sorted by cause, and those of a cause by block.
+    """Return the non-negligible posterior means of the used points, sorted by cause and by block.
 
-    candidates (n, H'), moments (H' (H' + 1) / 2, n); start (n + 1,), cause and weight: single causes besides;
-    used (n,); size: points a block. Returns where each block of each cause starts (H blocks + 2,), and for each mean
-    its point and its value.
+    candidates, moments : (n, H') and (H' (H' + 1) / 2, n) of ``posterior``
+    start, cause, weight : singletons outside the candidates, row by row
+    used, H, size : (n,) points to use, number of causes, and points per block
+
+    Returns the start of each block of each cause (H blocks + 2,), and the points and values of the means.
+    Costs a few operations a mean.
     """
     N, C = candidates.shape
     blocks = max(1, (N + size - 1) // size)
@@ -197,10 +200,12 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H, size):
     for i in range(C):
         row = i * (i + 1) // 2 + i
         for n in range(0, whole, LANES):
-            counts[i] += list_from(load(moments, row * N + n), NEGLIGIBLE, n, matter, i * (N + LANES) + counts[i])
+            counts[i] += append_at_least(
+                load(moments, row * N + n), NEGLIGIBLE_WEIGHT, n, matter, i * (N + LANES) + counts[i]
+            )
         for n in range(whole, N):
             matter[i, counts[i]] = n
-            counts[i] += moments[row, n] >= NEGLIGIBLE
+            counts[i] += moments[row, n] >= NEGLIGIBLE_WEIGHT
     starts = np.zeros(H * blocks + 2, np.int64)
     for filling in range(2):
         if filling:
@@ -233,19 +238,22 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H, size):
 @kernel(
     "void(float64[:,::1], int64[::1], int64[::1], float64[::1], int64, float64, int64[::1], int64[::1], float64[::1])"
 )
-def add_fields(Y, starts, points, values, blocks, scale, high, low, largest):
+def add_cross_moments(Y, starts, points, values, blocks, scale, high, low, largest):
     """Add sum_n <s_h> y_n to the fixed-point sums high, low (D H,), which are in ``strips``.
 
-    Y (n, D); starts, points, values of ``means_by_cause``, for so many blocks. Costs D operations a mean, and some D a
-    block of a cause that has any: strip by strip of the dimensions, so that the points stay in the cache, and cause by
-    cause, with the sums in registers.
+    Y : (n, D)
+    starts, points, values, blocks : means of ``means_by_cause`` and its number of blocks
+    scale, largest : unit of the sums, and (1,) largest magnitude
+
+    Costs D operations a mean, and some D a block of a cause with means.
+    Strips of the points stay in the cache, and the sums of a cause in registers.
     """
     N, D = Y.shape
     H = (starts.shape[0] - 2) // blocks
     unit, scales, zero = fill(LOW), fill(scale), fill(0.0)
-    near, top = scratch(N * STRIP), zero
-    for begin in range(0, D, STRIP):
-        width = min(STRIP, D - begin)
+    near, top = scratch(N * STRIP_DIMENSIONS), zero
+    for begin in range(0, D, STRIP_DIMENSIONS):
+        width = min(STRIP_DIMENSIONS, D - begin)
         for n in range(N):
             for d in range(0, width, LANES):
                 store(near, n * width + d, load(Y, n * D + begin + d))
@@ -253,10 +261,10 @@ def add_fields(Y, starts, points, values, blocks, scale, high, low, largest):
             if starts[b] == starts[b + 1]:
                 continue
             here = begin * H + b // blocks * width
-            if width == STRIP:
+            if width == STRIP_DIMENSIONS:
                 sums = (zero, zero, zero, zero, zero, zero, zero, zero)
                 for k in range(starts[b], starts[b + 1]):
-                    sums = add_strip(sums, fill(values[k]), near, points[k] * STRIP)
+                    sums = add_strip(sums, fill(values[k]), near, points[k] * STRIP_DIMENSIONS)
                 for d, value in enumerate(sums):
                     value = value * scales
                     add_fixed(high, low, here + d * LANES, value, unit)
@@ -269,25 +277,32 @@ def add_fields(Y, starts, points, values, blocks, scale, high, low, largest):
                     value = value * scales
                     add_fixed(high, low, here + d, value, unit)
                     top = maximum(top, maximum(value, zero - value))
-    note(largest, highest(top))
+    update_largest(largest, highest(top))
 
 
 @kernel("void(int64[::1], float64[::1], int64, float64, int64[::1], int64[::1], float64[::1])")
 def add_means(starts, values, blocks, scale, high, low, largest):
-    """Add sum_n <s_h> to the diagonal of the lower triangle of <s s^T>, row by row: high and low (H (H + 1) / 2,)."""
+    """Add sum_n <s_h> to the diagonal of the packed lower triangle of <s s^T>: high and low (H (H + 1) / 2,).
+
+    starts, values, blocks : means of ``means_by_cause``
+
+    Costs an addition a mean.
+    """
     for b in range(starts.shape[0] - 2):
         mean, h = 0.0, b // blocks
         for k in range(starts[b], starts[b + 1]):
             mean += values[k]
-        add_one(high, low, h * (h + 1) // 2 + h, mean * scale)
-        note(largest, mean * scale)
+        add_value(high, low, h * (h + 1) // 2 + h, mean * scale)
+        update_largest(largest, mean * scale)
 
 
 @kernel("void(int32[:,::1], float64[:,::1], boolean[::1], float64, int64[::1], int64[::1], float64[::1])")
 def add_pairs(candidates, moments, used, scale, high, low, largest):
     """Add <s_h s_h'> of the used points, h' < h, to the fixed-point sums high, low (H (H + 1) / 2,).
 
-    candidates (n, H') in rising order, moments (H' (H' + 1) / 2, n), used (n,). Costs H'^2 / 2 operations a point.
+    candidates, moments, used : (n, H') in ascending order, (H' (H' + 1) / 2, n) and (n,)
+
+    Costs H'^2 / 2 operations a point.
     """
     N, C = candidates.shape
     whole = N - N % LANES
@@ -296,24 +311,26 @@ def add_pairs(candidates, moments, used, scale, high, low, largest):
         for i in range(j):
             row, count = j * (j + 1) // 2 + i, 0
             for n in range(0, whole, LANES):
-                count += list_from(load(moments, row * N + n), NEGLIGIBLE, n, found, count)
+                count += append_at_least(load(moments, row * N + n), NEGLIGIBLE_WEIGHT, n, found, count)
             for n in range(whole, N):
                 found[count] = n
-                count += moments[row, n] >= NEGLIGIBLE
+                count += moments[row, n] >= NEGLIGIBLE_WEIGHT
             for k in range(count):
                 n = found[k]
                 h = np.int64(candidates[n, j])
                 x = moments[row, n] * scale * used[n]
-                add_one(high, low, h * (h + 1) // 2 + candidates[n, i], x)
+                add_value(high, low, h * (h + 1) // 2 + candidates[n, i], x)
                 top = max(top, x)
-    note(largest, top)
+    update_largest(largest, top)
 
 
 @kernel("void(float64[:,::1], float64[::1], float64[::1], float64[:,::1], float64, int32[:,:,::1], float64[:,::1])")
 def log_states(products, base, bias, gram, precision, states, logs):
-    """Log joints of states that are listed for each point, as ``posterior`` has them for those of a table.
+    """Compute the log joints of listed states; arguments as for ``posterior``.
 
-    products (n, H) = W^T y, states (n, K, g), logs (n, K) out. Costs |s|^2 / 2 operations a state.
+    products, states, logs : (n, H) W^T y, (n, K, g) states, (n, K) out; -inf for a vacant state
+
+    Costs |s|^2 / 2 operations a state.
     """
     N, K, most = states.shape
     left = np.empty(products.shape[1])
@@ -340,7 +357,14 @@ def log_states(products, base, bias, gram, precision, states, logs):
     "int64)"
 )
 def means_of_states(states, start, state, weight, used, H):
-    """``means_by_cause`` for states (n, K, g) that are listed; start, state, weight: those that matter, row by row."""
+    """Return the posterior means of listed states by cause, as ``means_by_cause`` does for a table.
+
+    states : (n, K, g) listed states
+    start, state, weight : states with non-negligible weight, row by row
+    used, H : (n,) points to use, and number of causes
+
+    Costs |s| additions a state.
+    """
     N, _, most = states.shape
     mean, touched = np.zeros(H), np.empty(H, np.int32)
     point, cause, value = np.empty(16 * N, np.int64), np.empty(16 * N, np.int32), np.empty(16 * N)
@@ -382,7 +406,13 @@ def means_of_states(states, start, state, weight, used, H):
     "float64[::1])"
 )
 def add_pairs_of_states(states, start, state, weight, used, scale, high, low, largest):
-    """``add_pairs`` for states (n, K, g) that are listed, their atoms in rising order. Costs |s|^2 / 2 a state."""
+    """Add <s_h s_h'> of listed states as ``add_pairs`` does for a table.
+
+    states : (n, K, g) listed states, each with its causes in ascending order
+    start, state, weight, used : as for ``means_of_states``
+
+    Costs |s|^2 / 2 operations a state.
+    """
     N, _, most = states.shape
     top = 0.0
     for n in range(N):
@@ -395,14 +425,14 @@ def add_pairs_of_states(states, start, state, weight, used, scale, high, low, la
                 if h < 0:
                     break
                 for j in range(i):
-                    add_one(high, low, h * (h + 1) // 2 + states[n, state[k], j], x)
+                    add_value(high, low, h * (h + 1) // 2 + states[n, state[k], j], x)
                     top = max(top, x)
-    note(largest, top)
+    update_largest(largest, top)
 
 
 @kernel("void(float64[::1], float64[:,::1])")
-def unpack(triangle, out):
-    """The symmetric out (H, H) from its lower triangle, row by row."""
+def unpack_triangle(triangle, out):
+    """Write the symmetric matrix out (H, H) of a packed lower triangle (H (H + 1) / 2,). Costs H^2 writes."""
     k = 0
     for h in range(out.shape[0]):
         for i in range(h + 1):
@@ -412,8 +442,13 @@ def unpack(triangle, out):
 
 
 @kernel("void(float64[::1], float64[:,::1], int64, int64)")
-def upper_rows(triangle, out, first, last):
-    """Rows [first, last), from the diagonal on, of the matrix with a lower triangle, in out, which may be larger."""
+def unpack_upper_rows(triangle, out, first, last):
+    """Write the rows [first, last) of the upper triangle of a symmetric matrix to out, which may be larger.
+
+    triangle : (H (H + 1) / 2,) packed lower triangle
+
+    Costs a write an element.
+    """
     H = int(np.sqrt(2.0 * triangle.shape[0]))
     for top in range(first, last, 64):
         for j in range(top, H):

@@ -1,13 +1,13 @@
-"""Listed states as those of a table over candidates."""
+"""Conversion of listed states to states over candidates."""
 
 import numpy as np
 
-from parallel_et.kernels import kernel, part
+from parallel_et.kernels import device_function, kernel
 
 
-@part
-def of_width(table, width):
-    """A table with so many columns: the first of its own, or more that are zero."""
+@device_function
+def copy_with_width(table, width):
+    """Return a copy of a table with this many columns, cut or padded with zeros."""
     other = np.zeros((len(table), width), np.int32)
     for n in range(len(table)):
         for i in range(min(width, table.shape[1])):
@@ -16,11 +16,14 @@ def of_width(table, width):
 
 
 @kernel("Tuple((int32[:,::1], int32[:,::1]))(int32[:,:,::1], int64[::1], int32[::1], int64)")
-def over_candidates(states, start, state, H):
-    """Listed states that matter as those of a table over candidates, which are the causes that they have.
+def candidates_and_members(states, start, state, H):
+    """Return listed states as a table over candidates: the candidates of a point are the causes of its states.
 
-    states (n, K, g); start (n + 1,), state: those that matter, row by row. Returns candidates (n, H'), as many as the
-    point with most has, and members (m, g), one row for each that matters, padded with -1.
+    states : (n, K, g) listed states
+    start, state : (n + 1,), (m,) states with non-negligible weight, row by row
+
+    Returns candidates (n, H') and members (m, g). H' is the largest number of causes of a point, and members has a row
+    for each state, padded with -1. Costs a few operations an active cause.
     """
     N, _, most = states.shape
     members, place = np.full((len(state), most), -1, np.int32), np.full(H, -1, np.int32)
@@ -34,11 +37,11 @@ def over_candidates(states, start, state, H):
                     break
                 if place[h] < 0:
                     if count == candidates.shape[1]:
-                        candidates = of_width(candidates, min(H, 2 * count))
+                        candidates = copy_with_width(candidates, min(H, 2 * count))
                     candidates[n, count], place[h] = h, count
                     count += 1
                 members[k, i] = place[h]
         for i in range(count):
             place[candidates[n, i]] = -1
         width = max(width, count)
-    return of_width(candidates, width), members
+    return copy_with_width(candidates, width), members

@@ -1,21 +1,21 @@
-"""Mixtures: the joint of a point and a cluster, the best clusters of a point, and sums cluster by cluster."""
+"""Mixtures: the log joint of a point and a cluster, the best clusters of a point, and sums by cluster."""
 
 import numpy as np
 
-from parallel_et.kernels import kernel, part, scratch
-from parallel_et.kernels.fixed import LOW, add_one, note
-from parallel_et.kernels.select import keep_best, list_few, product, shortlist
+from parallel_et.kernels import device_function, kernel, scratch
+from parallel_et.kernels.fixed import LOW, add_value, update_largest
+from parallel_et.kernels.select import dot, keep_best, list_at_least, shortlist
 from parallel_et.kernels.simd import LANES, add_fixed, fill, fma, highest, load, maximum, store, total
 
-LINEAR, ROUND, ALONG = 0, 1, 2
+LINEAR, SPHERICAL, DIAGONAL = 0, 1, 2
 """Forms of a log joint: bias_c + y . w_c, bias_c - scale_c |y - w_c|^2, and bias_c - sum_d scale_cd (y_d - w_cd)^2."""
-BELOW = 1e-6
-"""What a limit is lowered by, relatively, when it is rounded to single precision."""
+ROUNDING_MARGIN = 1e-6
+"""Relative decrease of a limit that is rounded to single precision."""
 
 
-@part
-def distance(X, x, Y, y, D):
-    """Squared distance of D numbers of X and Y from flat indices x and y on."""
+@device_function
+def squared_distance(X, x, Y, y, D):
+    """Return the squared distance of D numbers of X and Y from flat indices x and y on."""
     a, b = fill(0.0), fill(0.0)
     whole = D - D % (2 * LANES)
     for d in range(0, whole, 2 * LANES):
@@ -29,54 +29,60 @@ def distance(X, x, Y, y, D):
     return total(a + b)
 
 
-@part
-def distance_along(X, x, Y, y, scale, D):
-    """The same, each dimension with a factor of its own, from the flat index y of ``scale`` on."""
-    sofar = fill(0.0)
+@device_function
+def weighted_squared_distance(X, x, Y, y, scale, D):
+    """Return the squared distance with a factor for each dimension, from the flat index y of ``scale`` on."""
+    so_far = fill(0.0)
     for d in range(0, D, LANES):
         gap = load(X, x + d) - load(Y, y + d)
-        sofar = fma(gap * gap, load(scale, y + d), sofar)
-    return total(sofar)
+        so_far = fma(gap * gap, load(scale, y + d), so_far)
+    return total(so_far)
 
 
-@part
-def joints_of(form, Y, first, last, WT, scale, bias, clusters, count, logs):
-    """Log joints of the points [first, last), each with ``count`` of the listed clusters; -inf for negative ones."""
+@device_function
+def joints_of_points(form, Y, first, last, WT, scale, bias, clusters, count, logs):
+    """Write the log joints of the points [first, last) with ``count`` listed clusters each; -inf for negative ones."""
     D = Y.shape[1]
-    if form == ROUND:  # outside of the loops, as arrays that branches share are counted by slow calls
+    if form == SPHERICAL:  # outside the loops: Numba counts references of arrays that branches share, which is slow
         for n in range(first, last):
             for k in range((n - first) * count, (n - first + 1) * count):
                 c = np.int64(clusters[k])
-                logs[k] = -np.inf if c < 0 else bias[c] - scale[c] * distance(Y, n * D, WT, c * D, D)
-    elif form == ALONG:
+                logs[k] = -np.inf if c < 0 else bias[c] - scale[c] * squared_distance(Y, n * D, WT, c * D, D)
+    elif form == DIAGONAL:
         for n in range(first, last):
             for k in range((n - first) * count, (n - first + 1) * count):
                 c = np.int64(clusters[k])
-                logs[k] = -np.inf if c < 0 else bias[c] - distance_along(Y, n * D, WT, c * D, scale, D)
+                logs[k] = -np.inf if c < 0 else bias[c] - weighted_squared_distance(Y, n * D, WT, c * D, scale, D)
     else:
         for n in range(first, last):
             for k in range((n - first) * count, (n - first + 1) * count):
                 c = np.int64(clusters[k])
-                logs[k] = -np.inf if c < 0 else bias[c] + product(Y, n * D, WT, c * D, D)
+                logs[k] = -np.inf if c < 0 else bias[c] + dot(Y, n * D, WT, c * D, D)
 
 
 @kernel("void(int64, float64[:,::1], float64[:,::1], float64[::1], float64[::1], int32[:,::1], float64[:,::1])")
 def joints(form, Y, WT, scale, bias, clusters, logs):
-    """logs[n, k] = log joint of point n and cluster clusters[n, k], -inf where that is negative.
+    """Compute logs[n, k] = log joint of point n and cluster clusters[n, k], -inf for negative clusters.
 
-    Y (n, D), WT (C, D), scale (C,) or (C D,) as the form has it, bias (C,), clusters (n, K), logs (n, K) out.
+    form : one of ``LINEAR``, ``SPHERICAL``, ``DIAGONAL``
+    Y, WT, bias : (n, D), (C, D) and (C,)
+    scale : (C,) or (C D,), by form
+    clusters, logs : (n, K), and (n, K) out
+
     Costs 3 D operations a cluster.
     """
-    joints_of(form, Y, 0, len(Y), WT, scale, bias, clusters.reshape(-1), clusters.shape[1], logs.reshape(-1))
+    joints_of_points(form, Y, 0, len(Y), WT, scale, bias, clusters.reshape(-1), clusters.shape[1], logs.reshape(-1))
 
 
 @kernel("void(float32[:,::1], int64, float64[:,::1], float64[:,::1], float64[::1], float64[::1], int32[:,::1], int64)")
-def nearest(upper, form, Y, WT, scale, bias, candidates, first):
-    """The clusters of largest joint (TV Alg. 2), in rising order; of equal ones those with the lower index.
+def best_clusters(upper, form, Y, WT, scale, bias, candidates, first):
+    """Select the clusters with the largest joints (TV Alg. 2), in ascending order; of equal joints the lower index.
 
-    upper (m, C): upper bounds of the log joints, in single precision, of the points from ``first`` on; all else as in
-    ``joints``; candidates (n, C') out. The joints of the C' largest bounds tell which others are in doubt; where there
-    are any, their joints are computed as well: the result is exact. About C operations and 3 D C' a point.
+    upper : (m, C) upper bounds of the log joints in single precision, of the points from ``first`` on
+    candidates : (n, C') out; other arguments as for ``joints``
+
+    The joints of the C' largest bounds give a limit. The joints of all clusters with larger bounds are computed too, so
+    the result is exact. Costs about C operations and 3 D C' a point.
     """
     C, H, lanes = candidates.shape[1], upper.shape[1], 2 * LANES
     tops = np.empty(-(-2 * C // lanes) * lanes, np.float32)
@@ -84,12 +90,12 @@ def nearest(upper, form, Y, WT, scale, bias, candidates, first):
     for m in range(len(upper)):
         n = first + m
         count, limit = shortlist(upper, m, C, lanes, np.float32(0.0), tops, found, short), np.inf
-        joints_of(form, Y, n, n + 1, WT, scale, bias, found, count, exact)
+        joints_of_points(form, Y, n, n + 1, WT, scale, bias, found, count, exact)
         for k in range(count):
             limit = min(limit, exact[k])
-        count = list_few(upper, m, np.float32(limit - BELOW * abs(limit)), lanes, found)
+        count = list_at_least(upper, m, np.float32(limit - ROUNDING_MARGIN * abs(limit)), lanes, found)
         if count > C:
-            joints_of(form, Y, n, n + 1, WT, scale, bias, found, count, exact)
+            joints_of_points(form, Y, n, n + 1, WT, scale, bias, found, count, exact)
             keep_best(exact, C, found, count)
         for i in range(C):
             candidates[n, i] = found[i]
@@ -99,11 +105,14 @@ def nearest(upper, form, Y, WT, scale, bias, candidates, first):
     "Tuple((int64[::1], int64[::1], float64[::1]))(int32[:,::1], int64[::1], int32[::1], float64[::1], boolean[::1], "
     "int64)"
 )
-def by_cluster(clusters, start, column, value, used, C):
-    """The weights of the used points (n,) sorted by cluster.
+def weights_by_cluster(clusters, start, column, value, used, C):
+    """Return the weights of the used points sorted by cluster.
 
-    clusters (n, K); start (n + 1,), column and value: the weights that matter, row by row. Returns where each cluster
-    starts (C + 2,), and for each weight its point and its value.
+    clusters, used : (n, K) and (n,)
+    start, column, value : non-negligible weights, row by row
+
+    Returns the start of each cluster (C + 2,), and the points and values of the weights.
+    Costs a few operations a weight.
     """
     starts = np.zeros(C + 2, np.int64)
     for n in range(len(clusters)):
@@ -123,15 +132,15 @@ def by_cluster(clusters, start, column, value, used, C):
     return starts, points, values
 
 
-@part
-def add_gaps(sums, weight, Y, y, W, w):
-    """Add the gap between two vectors of Y and of W, times a weight, and its square, to the sums of both."""
+@device_function
+def add_differences(sums, weight, Y, y, W, w):
+    """Add the weighted difference of two vectors of Y and of W, and of its square, to the sums of both."""
     first, more, second, squares = sums
     gap = load(Y, y) - load(W, w)
-    part = weight * gap
+    weighted = weight * gap
     other = load(Y, y + LANES) - load(W, w + LANES)
     rest = weight * other
-    return first + part, more + rest, fma(part, gap, second), fma(rest, other, squares)
+    return first + weighted, more + rest, fma(weighted, gap, second), fma(rest, other, squares)
 
 
 @kernel(
@@ -139,7 +148,7 @@ def add_gaps(sums, weight, Y, y, W, w):
     "float64[::1], float64[::1], int64[::1], int64[::1], float64[::1], float64[::1], int64[::1], int64[::1], "
     "float64[::1])"
 )
-def add_clusters(
+def add_moments(
     Y,
     WT,
     starts,
@@ -158,11 +167,15 @@ def add_clusters(
     square_low,
     square_largest,
 ):
-    """Add sum_n q_nc to the fixed-point sums high, low (C,), and sum_n q_nc (y_n - w_c) to gap_high, gap_low (C D,).
+    """Add sum_n q_nc, sum_n q_nc (y_n - w_c), and sums of squares of the differences, to fixed-point sums.
 
-    Their squares are added to square_high, square_low: (C D,) for those of each dimension, (C,) for those of all
-    together, (0,) for none. gap_scale and square_scale have a scale for each element. Y (n, D), WT (C, D); starts,
-    points, values of ``by_cluster``. Costs 4 D operations a weight and some D a cluster that has any.
+    Y, WT : (n, D) and (C, D)
+    starts, points, values : of ``weights_by_cluster``
+    high, low, gap_high, gap_low : (C,) and (C D,) words of the first two sums
+    square_high, square_low : (C D,) by dimension, (C,) over all dimensions, or (0,) for none
+    scale, gap_scale, square_scale : units; the last two have one for each element
+
+    Costs 4 D operations a weight and some D a cluster with weights.
     """
     C, D = WT.shape
     each, altogether = len(square_high) == C * D, len(square_high) == C
@@ -174,20 +187,20 @@ def add_clusters(
         weight, squared = 0.0, zero
         for k in range(starts[c], starts[c + 1]):
             weight += values[k]
-        add_one(high, low, c, weight * scale)
-        note(largest, weight * scale)
+        add_value(high, low, c, weight * scale)
+        update_largest(largest, weight * scale)
         for d in range(0, D, 2 * LANES):
             sums, here = (zero, zero, zero, zero), c * D + d
             if d + LANES < D:
                 for k in range(starts[c], starts[c + 1]):
-                    sums = add_gaps(sums, fill(values[k]), Y, points[k] * D + d, WT, here)
+                    sums = add_differences(sums, fill(values[k]), Y, points[k] * D + d, WT, here)
             else:
                 first, second, center = zero, zero, load(WT, here)
                 for k in range(starts[c], starts[c + 1]):
                     gap = load(Y, points[k] * D + d) - center
-                    part = fill(values[k]) * gap
-                    first = first + part
-                    second = fma(part, gap, second)
+                    weighted = fill(values[k]) * gap
+                    first = first + weighted
+                    second = fma(weighted, gap, second)
                 sums = (first, zero, second, zero)
             first, more, second, squares = sums
             value = first * load(gap_scale, here)
@@ -207,16 +220,19 @@ def add_clusters(
                 top_square = maximum(top_square, value)
         elif altogether:
             value_of_all = total(squared) * square_scale[c]
-            add_one(square_high, square_low, c, value_of_all)
-            note(square_largest, value_of_all)
-    note(gap_largest, highest(top))
+            add_value(square_high, square_low, c, value_of_all)
+            update_largest(square_largest, value_of_all)
+    update_largest(gap_largest, highest(top))
     if each:
-        note(square_largest, highest(top_square))
+        update_largest(square_largest, highest(top_square))
 
 
 @kernel("void(float64[:,::1], float64[:,::1], float64[::1])")
-def nearer(Y, centre, gaps):
-    """gaps[n] = min(gaps[n], |y_n - centre|^2); Y (n, D), centre (1, D), gaps (n,)."""
+def update_distances(Y, centre, gaps):
+    """Compute gaps[n] = min(gaps[n], |y_n - centre|^2); Y (n, D), centre (1, D), gaps (n,).
+
+    Costs 3 D operations a point.
+    """
     N, D = Y.shape
     for n in range(N):
-        gaps[n] = min(gaps[n], distance(Y, n * D, centre, 0, D))
+        gaps[n] = min(gaps[n], squared_distance(Y, n * D, centre, 0, D))

@@ -1,40 +1,41 @@
-"""Posterior and statistics of models in which the nearest active cause hides those behind it, pixel by pixel.
+"""Posterior and statistics of models in which the nearest active cause occludes the causes behind it, pixel by pixel.
 
-A state lists its causes from the farthest to the nearest. Of m causes the one at place j has the proximity
-1 + j / (m - 1), and a pixel shows the one whose proximity times |mask| is largest; of equal ones the nearer. The states
-of a table come in runs that differ in the nearest cause alone: what those behind it have in common is computed once.
+A state lists its causes from the farthest to the nearest. The cause at place j of m has the proximity 1 + j / (m - 1).
+A pixel shows the cause with the largest proximity times |mask|, and of equal causes the nearer one.
+The states of a table come in runs that differ only in the nearest cause, and a run shares the computation of the rest.
+The gap of a cause in pixel d is |y_d - W_dh T_h|^2 - |y_d|^2.
 """
 
 from math import log as log_of
 
 import numpy as np
 
-from parallel_et.kernels import VACANT, kernel, part, scratch
+from parallel_et.kernels import VACANT, device_function, kernel, scratch
 from parallel_et.kernels.simd import LANES, choose, equals, exp, fill, fma, highest, load, maximum, store, total
-from parallel_et.kernels.truncated import weigh_singles
+from parallel_et.kernels.truncated import weigh_singletons
 
-STRIP = 128
-"""Pixels of all candidates that are worked on at a time; they stay in the fastest cache."""
+STRIP_PIXELS = 128
+"""Pixels of all candidates that are handled at a time, so that they stay in the fastest cache."""
 
 
-@part
+@device_function
 def proximity(place, size):
-    """How near the cause at a place of a state is."""
+    """Return the proximity of the cause at a place of a state."""
     return 1.0 + place / (size - 1.0) if size > 1 else 1.5
 
 
-@part
-def to_planes(Y, n, pixels, channels, planes):
-    """The values of point n, of one channel after the other: planes (channels wide,), zero behind the pixels."""
+@device_function
+def split_channels(Y, n, pixels, channels, planes):
+    """Copy the values of point n, one channel after the other, to planes (channels wide,), with zero padding."""
     wide = len(planes) // channels
     for c in range(channels):
         for d in range(pixels):
             planes[c * wide + d] = Y[n, d * channels + c]
 
 
-@part
+@device_function
 def gap_of_cause(planes, masks, features, h, gaps, place):
-    """gaps[place:] = |y_d - W_dh T_h|^2 - |y_d|^2 of all pixels d."""
+    """Write gaps[place:] = |y_d - W_dh T_h|^2 - |y_d|^2 of all pixels d."""
     channels, wide = features.shape[1], masks.shape[1]
     length = 0.0
     for c in range(channels):
@@ -47,21 +48,18 @@ def gap_of_cause(planes, masks, features, h, gaps, place):
         store(gaps, place + d, mask * fma(mask, square, minus_two * along))
 
 
-@part
+@device_function
 def same_run(members, k, other, size):
-    """Whether two states of one size differ in their nearest cause alone."""
+    """Return whether two states of one size differ only in their nearest cause."""
     same = True
     for a in range(size - 1):
         same &= members[k, a] == members[other, a]
     return same
 
 
-@part
-def behind(heights, gaps, fields, places, size, first, width, tops, under):
-    """Of all causes of a state but the nearest: the largest proximity times |mask|, and the gap of that cause.
-
-    fields and places (size,): where |mask| and gap of each begin; of ``width`` pixels from ``first`` on.
-    """
+@device_function
+def write_background(heights, gaps, fields, places, size, first, width, tops, under):
+    """Write the largest proximity times |mask| among the causes of a state but the nearest, and its gap."""
     for d in range(0, width, LANES):
         top = fill(proximity(0, size)) * load(heights, fields[0] + first + d)
         gap = load(gaps, places[0] + first + d)
@@ -73,18 +71,18 @@ def behind(heights, gaps, fields, places, size, first, width, tops, under):
         store(under, d, gap)
 
 
-@part
+@device_function
 def gap_of_one(heights, gaps, field, place, width, tops, under):
-    """The sum of the gaps of all pixels when a nearest cause stands before the others."""
+    """Return the sum of the gaps of all pixels with a nearest cause in front of the others."""
     two, sum_a = fill(2.0), fill(0.0)
     for d in range(0, width, LANES):
         sum_a = sum_a + choose(load(tops, d), two * load(heights, field + d), load(under, d), load(gaps, place + d))
     return total(sum_a)
 
 
-@part
+@device_function
 def gaps_of_two(heights, gaps, field, place, other, other_place, width, tops, under):
-    """As ``gap_of_one``, for two causes in turn."""
+    """Return the sums of the gaps of all pixels for two nearest causes in turn."""
     two, sum_a, sum_b = fill(2.0), fill(0.0), fill(0.0)
     for d in range(0, width, LANES):
         top, gap = load(tops, d), load(under, d)
@@ -93,9 +91,9 @@ def gaps_of_two(heights, gaps, field, place, other, other_place, width, tops, un
     return total(sum_a), total(sum_b)
 
 
-@part
-def runs_of(members, size):
-    """Where the runs of states of two and more causes begin, with the end of the last; (runs + 1,)."""
+@device_function
+def run_starts(members, size):
+    """Return the starts of the runs of states with at least two causes, and the end of the last run; (runs + 1,)."""
     K = len(size)
     begin, count, k = np.empty(K + 1, np.int64), 0, 0
     while k < K and size[k] < 2:
@@ -130,25 +128,35 @@ def posterior(
     candidates,
     members,
     size,
-    singles,
+    singletons,
     evidence,
     weights,
 ):
-    """OCA eq. 16 for all ordered states over each point's candidates.
+    """Compute the posterior weights of all ordered states over each point's candidates (OCA eq. 16).
 
     log p(s, y) = base + sum_{h in s} odds_h - orders_|s| - (|y - m(s)|^2 - |y|^2) / (2 sigma^2), m of OCA eq. 3.
-    Y (n, D), D >= pixels channels, the channels of a pixel side by side; masks, heights (H, wide): W and |W|;
-    features (H, channels); base (n,) of the empty state, bias (H,) of single causes, odds (H,) or (1,), orders
-    (gamma + 1,), precision = 1 / sigma^2, beta = 1 / T; candidates (n, H'), members (K, gamma), size (K,).
-    singles (n, H) or (n, 0): products of all causes' pictures with y, becomes the weights of the states with one
-    cause; 0 for candidates. evidence (n,) out: F_n = log sum p^beta. weights (n, K) out. Costs 5 operations a pixel and
-    state, whatever channels there are, and one exp a state.
+
+    Y : (n, D) with the channels of a pixel next to each other; D >= pixels channels
+    masks, heights, features : (H, wide) W, (H, wide) |W| and (H, channels) T; wide is pixels, padded
+    base, bias : (n,) of the empty state, (H,) of singletons
+    odds, orders : (H,) or (1,), and (gamma + 1,)
+    precision, beta : 1 / sigma^2 and 1 / T
+    candidates, members, size : (n, H'), (K, gamma) and (K,)
+    singletons : (n, H) or (n, 0), products of y with the picture of each cause in, weights out; 0 for candidates
+    evidence, weights : (n,) out, F_n = log sum p^beta, and (n, K) out
+
+    Costs 5 operations a pixel and state for any number of channels, and one exp a state.
     """
     N, wide, channels = len(Y), masks.shape[1], features.shape[1]
-    C, K, H, gamma = candidates.shape[1], len(size), singles.shape[1], members.shape[1]
-    planes, gaps, tops, under = scratch(channels * wide), scratch(C * wide), scratch(STRIP), scratch(STRIP)
+    C, K, H, gamma = candidates.shape[1], len(size), singletons.shape[1], members.shape[1]
+    planes, gaps, tops, under = (
+        scratch(channels * wide),
+        scratch(C * wide),
+        scratch(STRIP_PIXELS),
+        scratch(STRIP_PIXELS),
+    )
     planes[:] = 0.0
-    fields, places, begin = np.empty(gamma, np.int64), np.empty(gamma, np.int64), runs_of(members, size)
+    fields, places, begin = np.empty(gamma, np.int64), np.empty(gamma, np.int64), run_starts(members, size)
     padded = -(-K // LANES) * LANES
     logs, prior = scratch(padded), scratch(padded)
     prior[:] = -np.inf
@@ -156,7 +164,7 @@ def posterior(
         prior[k] = odds[0] * size[k] - orders[size[k]]
     inverse_temperature, scale = fill(beta), fill(-0.5 * precision)
     for n in range(N):
-        to_planes(Y, n, pixels, channels, planes)
+        split_channels(Y, n, pixels, channels, planes)
         for i in range(C):
             gap_of_cause(planes, masks, features, candidates[n, i], gaps, i * wide)
         logs[:] = 0.0
@@ -170,14 +178,14 @@ def posterior(
                 prior[k] = -orders[size[k]]
                 for a in range(size[k]):
                     prior[k] += odds[candidates[n, members[k, a]]]
-        for strip in range(0, wide, STRIP):
-            width = min(STRIP, wide - strip)
+        for strip in range(0, wide, STRIP_PIXELS):
+            width = min(STRIP_PIXELS, wide - strip)
             for run in range(len(begin) - 1):
                 k, end = begin[run], begin[run + 1]
                 m = size[k]
                 for a in range(m - 1):
                     fields[a], places[a] = np.int64(candidates[n, members[k, a]]) * wide, members[k, a] * wide
-                behind(heights, gaps, fields, places, m, strip, width, tops, under)
+                write_background(heights, gaps, fields, places, m, strip, width, tops, under)
                 while k + 2 <= end:
                     i, j = members[k, m - 1], members[k + 1, m - 1]
                     field, other = np.int64(candidates[n, i]) * wide + strip, np.int64(candidates[n, j]) * wide + strip
@@ -197,35 +205,35 @@ def posterior(
         top = load(logs, 0)
         for k in range(LANES, padded, LANES):
             top = maximum(top, load(logs, k))
-        peak, sum_singles = highest(top), 0.0
+        peak, sum_singletons = highest(top), 0.0
         if H > 0:
-            peak, sum_singles = weigh_singles(n, beta, precision, base[n], bias, candidates, peak, singles)
+            peak, sum_singletons = weigh_singletons(n, beta, precision, base[n], bias, candidates, peak, singletons)
         sum_q, shift = fill(0.0), fill(peak)
         for k in range(0, padded, LANES):
             q = exp(inverse_temperature * (load(logs, k) - shift))
             store(logs, k, q)
             sum_q = sum_q + q
-        sum_all = total(sum_q) + sum_singles
+        sum_all = total(sum_q) + sum_singletons
         evidence[n] = beta * peak + log_of(sum_all)
-        share = 1.0 / sum_all
+        normaliser = 1.0 / sum_all
         for k in range(K):
-            weights[n, k] = logs[k] * share
+            weights[n, k] = logs[k] * normaliser
         for h in range(H):
-            singles[n, h] *= share
+            singletons[n, h] *= normaliser
 
 
-@part
+@device_function
 def sum_of_odds(odds, states, n, k, size):
-    """The log odds of the causes of a state, added in rising order: orders that show the same have equal joints."""
-    sofar, last = 0.0, -1
+    """Return the log odds of a state, added in ascending order, so that orders with one picture have equal joints."""
+    so_far, last = 0.0, -1
     for _ in range(size):
         least = len(odds)
         for a in range(size):
             if last < states[n, k, a] < least:
                 least = states[n, k, a]
-        sofar += odds[least]
+        so_far += odds[least]
         last = least
-    return sofar
+    return so_far
 
 
 @kernel(
@@ -233,18 +241,20 @@ def sum_of_odds(odds, states, n, k, size):
     "float64[::1], float64, int32[:,:,::1], float64[:,::1])"
 )
 def log_states(Y, pixels, masks, heights, features, base, odds, orders, precision, states, logs):
-    """Log joints of states (n, K, g) that are listed for each point, as ``posterior`` has them for those of a table.
+    """Compute the log joints of listed states; arguments as for ``posterior``.
 
-    logs (n, K) out. Costs 4 |s| operations a pixel and state, and those of each cause that a point's states have.
+    states, logs : (n, K, g) and (n, K) out; -inf for a vacant state
+
+    Costs 4 |s| operations a pixel and state, and those of ``gap_of_cause`` for each cause of a point's states.
     """
     N, K, most = states.shape
     H, wide, channels = len(masks), masks.shape[1], features.shape[1]
     planes, gaps = scratch(channels * wide), scratch(min(H, K * most) * wide)
     planes[:] = 0.0
     place, same = np.full(H, -1, np.int64), len(odds) == 1
-    met = np.empty(min(H, K * most), np.int64)
+    computed = np.empty(min(H, K * most), np.int64)
     for n in range(N):
-        to_planes(Y, n, pixels, channels, planes)
+        split_channels(Y, n, pixels, channels, planes)
         count = 0
         for k in range(K):
             if states[n, k, 0] == VACANT:
@@ -255,7 +265,7 @@ def log_states(Y, pixels, masks, heights, features, base, odds, orders, precisio
                 h = states[n, k, size]
                 if place[h] < 0:
                     gap_of_cause(planes, masks, features, h, gaps, count * wide)
-                    place[h], met[count] = count * wide, h
+                    place[h], computed[count] = count * wide, h
                     count += 1
                 size += 1
             prior = base[n] + (odds[0] * size if same else sum_of_odds(odds, states, n, k, size))
@@ -272,16 +282,12 @@ def log_states(Y, pixels, masks, heights, features, base, odds, orders, precisio
                 sum_gap = sum_gap + gap
             logs[n, k] = prior - orders[size] - 0.5 * precision * total(sum_gap)
         for i in range(count):
-            place[met[i]] = -1
+            place[computed[i]] = -1
 
 
-@part
-def add_soft(powers, kappa, q, begin, end, state, members, size, rows, strip, width, share, beside):
-    """Add q A^rho (OCA eq. 9) of the states from ``begin`` to ``end``, a run, to the shares (H' wide,) of their causes.
-
-    powers (H, wide): |W|^rho, rows (H',) where those of the candidates begin; kappa (gamma + 1, gamma): proximity^rho;
-    beside (2 STRIP,) is scratch.
-    """
+@device_function
+def add_soft_responsibilities(powers, kappa, q, begin, end, state, members, size, rows, strip, width, resp, work):
+    """Add q A^rho (OCA eq. 9) of a run of states to the responsibilities (H' wide,) of their causes."""
     wide, first = powers.shape[1], state[begin]
     last = size - 1
     for d in range(0, width, LANES):
@@ -289,27 +295,27 @@ def add_soft(powers, kappa, q, begin, end, state, members, size, rows, strip, wi
         for a in range(last):
             i = members[first, a]
             common = fma(fill(kappa[size, a]), load(powers, rows[i] + strip + d), common)
-        store(beside, d, common)
-        store(beside, STRIP + d, fill(0.0))
+        store(work, d, common)
+        store(work, STRIP_PIXELS + d, fill(0.0))
     nearest = fill(kappa[size, last])
     for k in range(begin, end):
         i, weight = members[state[k], last], fill(q[k])
         for d in range(0, width, LANES):
             mine, place = nearest * load(powers, rows[i] + strip + d), i * wide + strip + d
-            found = weight / (mine + load(beside, d))
-            store(share, place, fma(mine, found, load(share, place)))
-            store(beside, STRIP + d, load(beside, STRIP + d) + found)
+            found = weight / (mine + load(work, d))
+            store(resp, place, fma(mine, found, load(resp, place)))
+            store(work, STRIP_PIXELS + d, load(work, STRIP_PIXELS + d) + found)
     for a in range(last):
         i, factor = members[first, a], fill(kappa[size, a])
         for d in range(0, width, LANES):
             place = i * wide + strip + d
             mine = factor * load(powers, rows[i] + strip + d)
-            store(share, place, fma(mine, load(beside, STRIP + d), load(share, place)))
+            store(resp, place, fma(mine, load(work, STRIP_PIXELS + d), load(resp, place)))
 
 
-@part
-def add_hard(heights, q, state, members, size, rows, strip, width, share):
-    """Add q, where a cause of a state is the one that is shown, to its share."""
+@device_function
+def add_hard_responsibilities(heights, q, state, members, size, rows, strip, width, resp):
+    """Add q to the responsibility of the cause of a state that is visible, pixel by pixel."""
     wide, weight = heights.shape[1], fill(q)
     for d in range(0, width, LANES):
         top, shown = fill(-1.0), fill(-1.0)
@@ -319,7 +325,7 @@ def add_hard(heights, q, state, members, size, rows, strip, width, share):
             top = maximum(top, here)
         for a in range(size):
             place = members[state, a] * wide + strip + d
-            store(share, place, fma(weight, equals(shown, fill(1.0 * a)), load(share, place)))
+            store(resp, place, fma(weight, equals(shown, fill(1.0 * a)), load(resp, place)))
 
 
 @kernel(
@@ -347,31 +353,36 @@ def weighted_sums(
     temperature,
     numerator,
     denominator,
-    alone,
+    self_only,
     active,
     inner,
 ):
-    """Sums over the used points of <A_dh> y_d and <A_dh> (OCA eq. 21), A^rho, which is 1 for a single cause.
+    """Add the sums over the used points of <A_dh> y_d and <A_dh> (OCA eq. 21); A^rho is 1 for a singleton.
 
-    Y, candidates, members, odds, orders as in ``posterior``; powers (H, wide): |W|^rho, or |W| if ``hard``: then the
-    one that is shown has all; kappa (gamma + 1, gamma): proximity^rho; start, state, weight: the states that matter,
-    row by row; first, cause, single: the single causes outside the candidates that do; used (n,). numerator (H,
-    channels, wide), denominator (H, wide), alone and active (H,) are added to; alone is the part of the denominator
-    that is the same in all pixels, active the sum of <s_h>. inner (n,) out: T <log q> less the log prior, but for
-    its constant, of each used point. Costs a division and 8 operations a pixel and state that matters.
+    Y, candidates, members, odds, orders : as for ``posterior``
+    powers, hard : (H, wide) |W|^rho, or |W| if ``hard``: the visible cause then has all the responsibility
+    kappa : (gamma + 1, gamma) proximity^rho
+    start, state, weight : states with non-negligible weight, row by row
+    first, cause, single : singletons outside the candidates with non-negligible weight, row by row
+    used, temperature : (n,) points to use, and T
+    numerator, denominator : (H, channels, wide) and (H, wide), added to
+    self_only, active : (H,) added to: the part of the denominator that is the same in all pixels, and <s_h>
+    inner : (n,) out, T <log q> less the log prior, up to its constant
+
+    Costs a division and 8 operations a pixel and state.
     """
     N, wide, channels = len(Y), powers.shape[1], numerator.shape[1]
     C, most, same = candidates.shape[1], members.shape[1], len(odds) == 1
-    planes, share, beside = scratch(channels * wide), scratch(C * wide), scratch(2 * STRIP)
-    planes[:], share[:] = 0.0, 0.0
-    lonely, mean, rows = np.empty(C), np.empty(C), np.empty(C, np.int64)
+    planes, resp, work = scratch(channels * wide), scratch(C * wide), scratch(2 * STRIP_PIXELS)
+    planes[:], resp[:] = 0.0, 0.0
+    self_weight, mean, rows = np.empty(C), np.empty(C), np.empty(C, np.int64)
     size = np.empty(0, np.int64)
     for n in range(N):
         inner[n] = 0.0
         if not used[n]:
             continue
-        to_planes(Y, n, pixels, channels, planes)
-        lonely[:], mean[:] = 0.0, 0.0
+        split_channels(Y, n, pixels, channels, planes)
+        self_weight[:], mean[:] = 0.0, 0.0
         for i in range(C):
             rows[i] = np.int64(candidates[n, i]) * wide
         if len(size) < start[n + 1] - start[n]:
@@ -386,19 +397,19 @@ def weighted_sums(
             size[k - start[n]] = m
             inner[n] += weight[k] * (temperature * log_of(weight[k]) - prior + orders[m])
             if m == 1:
-                lonely[members[state[k], 0]] += weight[k]
+                self_weight[members[state[k], 0]] += weight[k]
         for k in range(first[n], first[n + 1]):
             h = cause[k]
             active[h] += single[k]
-            alone[h] += single[k]
+            self_only[h] += single[k]
             inner[n] += single[k] * (temperature * log_of(single[k]) - odds[0 if same else h])
             by_itself = fill(single[k])
             for c in range(channels):
                 for d in range(0, wide, LANES):
                     here = (np.int64(h) * channels + c) * wide + d
                     store(numerator, here, fma(by_itself, load(planes, c * wide + d), load(numerator, here)))
-        for strip in range(0, wide, STRIP):
-            width = min(STRIP, wide - strip)
+        for strip in range(0, wide, STRIP_PIXELS):
+            width = min(STRIP_PIXELS, wide - strip)
             k = start[n]
             while k < start[n + 1]:
                 m, begin = size[k - start[n]], k
@@ -406,22 +417,24 @@ def weighted_sums(
                 if m < 2:
                     continue
                 if hard:
-                    add_hard(powers, weight[begin], state[begin], members, m, rows, strip, width, share)
+                    add_hard_responsibilities(powers, weight[begin], state[begin], members, m, rows, strip, width, resp)
                     continue
                 while k < start[n + 1] and size[k - start[n]] == m and same_run(members, state[k], state[begin], m):
                     k += 1
-                add_soft(powers, kappa, weight, begin, k, state, members, m, rows, strip, width, share, beside)
+                add_soft_responsibilities(
+                    powers, kappa, weight, begin, k, state, members, m, rows, strip, width, resp, work
+                )
         for i in range(C):
             if mean[i] == 0.0:
                 continue
             h = np.int64(candidates[n, i])
             active[h] += mean[i]
-            alone[h] += lonely[i]
-            by_itself, zero = fill(lonely[i]), fill(0.0)
+            self_only[h] += self_weight[i]
+            by_itself, zero = fill(self_weight[i]), fill(0.0)
             for d in range(0, wide, LANES):
-                part_of = load(share, i * wide + d)
+                part_of = load(resp, i * wide + d)
                 store(denominator, h * wide + d, load(denominator, h * wide + d) + part_of)
                 for c in range(channels):
                     here = (h * channels + c) * wide + d
                     store(numerator, here, fma(part_of + by_itself, load(planes, c * wide + d), load(numerator, here)))
-                store(share, i * wide + d, zero)
+                store(resp, i * wide + d, zero)

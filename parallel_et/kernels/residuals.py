@@ -8,12 +8,16 @@ from parallel_et.kernels import kernel
     "float64[:,::1], float64[::1])"
 )
 def errors_of_moments(norms, products, squares, gram, pairs, candidates, means, moments, errors):
-    """errors[n] = |y_n|^2 - 2 <s>^T W^T y_n + sum_ij G_ij <s_i s_j>, with G = W^T W; the sums are over candidates.
+    """Compute errors[n] = |y_n|^2 - 2 <s>^T W^T y_n + sum_ij G_ij <s_i s_j> over the candidates, with G = W^T W.
 
-    norms (n,) = |y_n|^2, products (n, C) = W^T y, squares (H,) = diagonal of G, gram (H, H) or pairs
-    (n, C (C - 1) / 2) as in ``linear.posterior``, candidates (n, C), means (C, n) = <s_i>,
-    moments (C (C + 1) / 2, n) = <s_i s_j> at j (j + 1) / 2 + i for i <= j, errors (n,) out.
-    Costs C^2 / 2 operations a point.
+    norms, errors : (n,) |y_n|^2 in, the expected squared residuals out
+    products : (n, H') W^T y of the candidates
+    squares : (H,) diagonal of G
+    gram, pairs : (H, H) G, or (n, H' (H' - 1) / 2) as in ``linear.posterior``
+    candidates, means : (n, H') causes, and (H', n) <s_i>
+    moments : (H' (H' + 1) / 2, n) <s_i s_j> in row j (j + 1) / 2 + i, i <= j
+
+    Costs H'^2 / 2 operations a point.
     """
     N, C = candidates.shape
     for n in range(N):
@@ -37,10 +41,14 @@ def errors_of_moments(norms, products, squares, gram, pairs, candidates, means, 
     "float64[::1])"
 )
 def errors_of_states(norms, products, gram, states, start, state, weight, errors):
-    """errors[n] = sum_s q(s) |y_n - W s|^2 over states that are listed for each point.
+    """Compute errors[n] = sum_s q(s) |y_n - W s|^2 over the listed states of each point.
 
-    norms (n,) = |y_n|^2, products (n, H) = W^T y, gram (H, H) = W^T W, states (n, K, g); start (n + 1,), state and
-    weight: the states with non-negligible weight, row by row; errors (n,) out. Costs |s|^2 / 2 operations a state.
+    norms, errors : (n,) |y_n|^2 in, the expected squared residuals out
+    products, gram : (n, H) W^T y and (H, H) W^T W
+    states : (n, K, g) listed states
+    start, state, weight : (n + 1,), (m,), (m,) states with non-negligible weight, row by row
+
+    Costs |s|^2 / 2 operations a state.
     """
     N, _, most = states.shape
     for n in range(N):

@@ -1,25 +1,23 @@
-"""Statistics of models whose mean is a maximum: which of the active causes a dimension belongs to, and sums of that."""
+"""Statistics of models whose mean is a maximum: responsibilities of causes for each dimension, and their sums."""
 
 import numpy as np
 
-from parallel_et.kernels import kernel, part, scratch
+from parallel_et.kernels import device_function, kernel, scratch
 from parallel_et.kernels.simd import LANES, choose, equals, exp, fill, fma, load, log, maximum, store
 
-FAR = -1e4  # a logarithm whose exp is zero
-STEEP = 24.0
-"""From this rho on the powers of small fields would underflow, and shares are computed from logarithms."""
-HARD = 1e12
-"""From this rho on the maximum is a hard one."""
-STRIP = 64
-"""Dimensions of all candidates that are worked on at a time; they stay in the fastest cache."""
+LOG_ZERO = -1e4
+"""Logarithm whose exp is zero."""
+STEEP_RHO = 24.0
+"""Value of rho from which responsibilities are computed from logarithms, as powers of small fields would underflow."""
+HARD_RHO = 1e12
+"""Value of rho from which the maximum is a hard one."""
+STRIP_DIMENSIONS = 64
+"""Dimensions of all candidates that are handled at a time, so that they stay in the fastest cache."""
 
 
-@part
-def falling(u, v, weight, other, curve):
-    """The weight times u^-outer and the other times v^-outer, u, v >= 1; see ``falling_curve``.
-
-    Two at a time, by which the processor has one to work on while it waits for the other.
-    """
+@device_function
+def weighted_powers(u, v, weight, other, curve):
+    """Return weight u^-outer and other v^-outer for u, v >= 1 by ``falling_curve``; two at a time hide the latency."""
     bound, inverse, factor = fill(curve[0]), fill(curve[1]), fill(curve[2])
     weight, other = choose(u, bound, weight * factor, weight), choose(v, bound, other * factor, other)
     u, v = choose(u, bound, u * inverse, u), choose(v, bound, v * inverse, v)
@@ -39,12 +37,9 @@ def falling(u, v, weight, other, curve):
     return fma(x_odd, x, x_even) * weight, fma(y_odd, y, y_even) * other
 
 
-@part
-def add_soft_shares(D, soft, curve, q, causes, places, count, share):
-    """Add q A / W^(rho - 1) of one state to the shares (H' D,) at the places of its causes.
-
-    soft (4, H, wide): the powers rho and rho - 1 of W, and their inverses.
-    """
+@device_function
+def add_soft_responsibilities(D, soft, curve, q, causes, places, count, resp):
+    """Add q A / W^(rho - 1) of one state to the responsibilities (H' D,) of its causes."""
     weight, size = fill(q), soft.shape[1] * soft.shape[2]
     for d in range(0, D, LANES):
         here = causes[0] + d
@@ -52,24 +47,21 @@ def add_soft_shares(D, soft, curve, q, causes, places, count, share):
         for a in range(1, count):
             here = causes[a] + d
             sum_w = sum_w + load(soft, here)
-            least, lower = smaller(least, load(soft, 2 * size + here)), smaller(lower, load(soft, 3 * size + here))
-        found, _ = falling(sum_w * least, sum_w * least, weight * lower, weight * lower, curve)
+            least, lower = minimum(least, load(soft, 2 * size + here)), minimum(lower, load(soft, 3 * size + here))
+        found, _ = weighted_powers(sum_w * least, sum_w * least, weight * lower, weight * lower, curve)
         for a in range(count):
-            store(share, places[a] + d, load(share, places[a] + d) + found)
+            store(resp, places[a] + d, load(resp, places[a] + d) + found)
 
 
-@part
-def smaller(x, y):
-    """The smaller of two vectors, lane by lane."""
+@device_function
+def minimum(x, y):
+    """Return the smaller of two vectors, lane by lane."""
     return choose(x, y, y, x)
 
 
-@part
+@device_function
 def add_means(q, inner, path, above, mean):
-    """Add the weights q (K,) of a table's states with more than ``above`` causes to the means (H',) of their causes.
-
-    Returns the sum of these weights.
-    """
+    """Add the weights of a table's states with more than ``above`` causes to the means (H',); return their sum."""
     C, whole = len(mean), 0.0
     for node in range(len(inner)):
         g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
@@ -87,25 +79,20 @@ def add_means(q, inner, path, above, mean):
     return whole
 
 
-@part
-def add_along_tree(soft, curve, q, shared, fields, inner, path, stack, share):
-    """As ``add_soft_shares``, for the weights q (K,) of a table's states over fields (H',), where these stand.
-
-    What the causes of a state have in common with its parent is computed once, and what its children add to these is
-    added up first: two additions a state, however many causes it has. path (gamma,) and stack (3 gamma STRIP,) are
-    scratch; strips of dimensions stay in the fastest cache.
-    """
+@device_function
+def add_responsibilities_along_tree(soft, curve, q, shared, fields, inner, path, stack, resp):
+    """Add q A / W^(rho - 1) of all states of a table along the tree: two additions a state for any number of causes."""
     C, wide, size = len(fields), soft.shape[2], soft.shape[1] * soft.shape[2]
     deepest = np.max(inner[:, 1])
-    depth, inverse, lower_inverse = len(path) * STRIP, 2 * size, 3 * size
-    for strip in range(0, wide, STRIP):
-        width = min(STRIP, wide - strip)
+    depth, inverse, lower_inverse = len(path) * STRIP_DIMENSIONS, 2 * size, 3 * size
+    for strip in range(0, wide, STRIP_DIMENSIONS):
+        width = min(STRIP_DIMENSIONS, wide - strip)
         for node in range(1, len(inner)):
             g, i, child = inner[node, 1], inner[node, 2], inner[node, 3]
             if i == C - 1 or g >= shared:
                 continue
             path[g - 1] = i
-            mine, above = (g - 1) * STRIP, (g - 2) * STRIP
+            mine, above = (g - 1) * STRIP_DIMENSIONS, (g - 2) * STRIP_DIMENSIONS
             for d in range(0, width, 2 * LANES):
                 e = d + LANES
                 f, k = fields[i] + strip + d, fields[i] + strip + e
@@ -116,9 +103,9 @@ def add_along_tree(soft, curve, q, shared, fields, inner, path, stack, share):
                     up, on = above + d, above + e
                     sum_f, sum_k = sum_f + load(stack, up), sum_k + load(stack, on)
                     up, on = up + depth, on + depth
-                    least_f, least_k = smaller(least_f, load(stack, up)), smaller(least_k, load(stack, on))
+                    least_f, least_k = minimum(least_f, load(stack, up)), minimum(least_k, load(stack, on))
                     up, on = up + depth, on + depth
-                    lower_f, lower_k = smaller(lower_f, load(stack, up)), smaller(lower_k, load(stack, on))
+                    lower_f, lower_k = minimum(lower_f, load(stack, up)), minimum(lower_k, load(stack, on))
                 if g < deepest:
                     store(stack, mine + d, sum_f)
                     store(stack, mine + e, sum_k)
@@ -129,47 +116,47 @@ def add_along_tree(soft, curve, q, shared, fields, inner, path, stack, share):
                 children_f, children_k = fill(0.0), fill(0.0)
                 for j in range(i + 1, C):
                     weight, f, k = fill(q[child + j]), fields[j] + strip + d, fields[j] + strip + e
-                    found_f, found_k = falling(
-                        (sum_f + load(soft, f)) * smaller(least_f, load(soft, inverse + f)),
-                        (sum_k + load(soft, k)) * smaller(least_k, load(soft, inverse + k)),
-                        weight * smaller(lower_f, load(soft, lower_inverse + f)),
-                        weight * smaller(lower_k, load(soft, lower_inverse + k)),
+                    found_f, found_k = weighted_powers(
+                        (sum_f + load(soft, f)) * minimum(least_f, load(soft, inverse + f)),
+                        (sum_k + load(soft, k)) * minimum(least_k, load(soft, inverse + k)),
+                        weight * minimum(lower_f, load(soft, lower_inverse + f)),
+                        weight * minimum(lower_k, load(soft, lower_inverse + k)),
                         curve,
                     )
                     f, k = j * wide + strip + d, j * wide + strip + e
                     children_f, children_k = children_f + found_f, children_k + found_k
-                    store(share, f, load(share, f) + found_f)
-                    store(share, k, load(share, k) + found_k)
+                    store(resp, f, load(resp, f) + found_f)
+                    store(resp, k, load(resp, k) + found_k)
                 for a in range(g):
                     f, k = path[a] * wide + strip + d, path[a] * wide + strip + e
-                    store(share, f, load(share, f) + children_f)
-                    store(share, k, load(share, k) + children_k)
+                    store(resp, f, load(resp, f) + children_f)
+                    store(resp, k, load(resp, k) + children_k)
 
 
-@part
-def add_steep_shares(D, power, rho, outer, q, causes, places, count, share):
-    """Add q A of one state to the shares (H' D,) at the places of its causes, from logarithms of the fields."""
+@device_function
+def add_steep_responsibilities(D, power, rho, outer, q, causes, places, count, resp):
+    """Add q A of one state to the responsibilities (H' D,) of its causes, from logarithms of the fields."""
     weight, zero, steepness = fill(q), fill(0.0), fill(rho)
     for d in range(0, D, LANES):
         top = load(power, causes[0] + d)
         for a in range(1, count):
             top = maximum(top, load(power, causes[a] + d))
         sum_w = zero
-        if rho >= HARD:
+        if rho >= HARD_RHO:
             for a in range(count):
                 sum_w = sum_w + equals(load(power, causes[a] + d), top)
             sum_w = weight / sum_w
             for a in range(count):
                 place = places[a] + d
-                store(share, place, fma(equals(load(power, causes[a] + d), top), sum_w, load(share, place)))
+                store(resp, place, fma(equals(load(power, causes[a] + d), top), sum_w, load(resp, place)))
         else:
             for a in range(count):
-                sum_w = sum_w + exp(maximum(steepness * (load(power, causes[a] + d) - top), fill(FAR)))
+                sum_w = sum_w + exp(maximum(steepness * (load(power, causes[a] + d) - top), fill(LOG_ZERO)))
             sum_w = log(sum_w)
             for a in range(count):
                 place = places[a] + d
-                depth = maximum(steepness * (load(power, causes[a] + d) - top), fill(FAR)) - sum_w
-                store(share, place, fma(weight, exp(fill(outer) * depth), load(share, place)))
+                depth = maximum(steepness * (load(power, causes[a] + d) - top), fill(LOG_ZERO)) - sum_w
+                store(resp, place, fma(weight, exp(fill(outer) * depth), load(resp, place)))
 
 
 @kernel(
@@ -193,36 +180,43 @@ def weighted_sums(
     used,
     numerator,
     denominator,
-    alone,
+    self_only,
     active,
     many,
 ):
-    """Sums over the used points of <A_dh> y_d and <A_dh> (ET eq. 30), A^rho of eq. 36, which is 1 for a single cause.
+    """Add the sums over the used points of <A_dh> y_d and <A_dh> (ET eq. 30), with A^rho of ET eq. 36.
 
-    Y (n, D); soft (4, H, wide >= D), wide a multiple of 2 LANES: W^rho and W^(rho - 1), relative to the largest field
-    of a dimension, and their inverses, or (1, H, wide): log W, by which A is made where these would underflow; curve:
-    ``falling_curve``; outer = (rho - 1) / rho; shared: states with more causes count for ``active`` alone; candidates
-    (n, H'), members (K, gamma), inner (M, 4) of the tree of states, if they are one, else (0, 4); start, state, weight:
-    the states that matter, row by row; used (n,). numerator and denominator (H, D), alone and active (H,) are added to;
-    alone is the part of the denominator that is the same in all dimensions, active the sum of <s_h>. many (0,), or
-    (H + 1,) to which <s_h> and the weight of those states are added that have more causes than are shared. Active
-    fields that are all zero share a dimension evenly. Costs D powers of some 25 operations a state of two and more
-    causes that matters, and |s| D operations, or along the tree, where most states matter, half a dozen.
+    A is 1 for a singleton. Active fields that are all zero share a dimension evenly.
+
+    Y : (n, D)
+    soft : (4, H, wide) W^rho, W^(rho - 1), relative to the largest field of a dimension, and their inverses; or
+        (1, H, wide) log W if these would underflow. wide >= D is a multiple of 2 LANES
+    curve, rho, outer : ``falling_curve``, the exponent, and (rho - 1) / rho
+    shared : states with more causes count for ``active`` alone
+    candidates, members : (n, H') and (K, gamma)
+    inner : (M, 4) inner nodes of the tree of states, or (0, 4) if the states are no tree
+    start, state, weight, used : states with non-negligible weight, row by row, and (n,) points to use
+    numerator, denominator : (H, D) added to
+    self_only, active : (H,) added to: the part of the denominator that is the same in all dimensions, and <s_h>
+    many : (0,), or (H + 1,) to which <s_h> and the weight of the states with more causes than ``shared`` are added
+
+    Costs D powers of some 25 operations a state of at least two causes, and |s| D operations.
+    Along the tree, if most states have weight, it costs some 6 D operations a state instead of |s| D.
     """
     N, D = Y.shape
     C, K, gamma, wide = candidates.shape[1], members.shape[0], members.shape[1], soft.shape[2]
     lower, steep = soft.shape[1] * wide, len(soft) == 1
-    share, stack, dense = scratch(C * wide), scratch(3 * gamma * STRIP), np.zeros(K if len(inner) > 0 else 0)
-    share[:] = 0.0
-    lonely, mean, crowd, fields = np.empty(C), np.empty(C), np.empty(C), np.empty(C, np.int64)
+    resp, stack, dense = scratch(C * wide), scratch(3 * gamma * STRIP_DIMENSIONS), np.zeros(K if len(inner) > 0 else 0)
+    resp[:] = 0.0
+    self_weight, mean, many_means, fields = np.empty(C), np.empty(C), np.empty(C), np.empty(C, np.int64)
     causes, places, path = np.empty(gamma, np.int64), np.empty(gamma, np.int64), np.empty(gamma, np.int64)
     for n in range(N):
         if not used[n]:
             continue
-        lonely[:] = 0.0
+        self_weight[:] = 0.0
         mean[:] = 0.0
-        crowd[:] = 0.0
-        crowded = 0.0
+        many_means[:] = 0.0
+        many_weight = 0.0
         for i in range(C):
             fields[i] = np.int64(candidates[n, i]) * wide
         if not steep and len(inner) > 0 and 2 * (start[n + 1] - start[n]) > K:
@@ -231,10 +225,10 @@ def weighted_sums(
                 dense[state[k]] = weight[k]
             add_means(dense, inner, path, 0, mean)
             for i in range(C):
-                lonely[i] = dense[inner[0, 3] + i]
-            add_along_tree(soft, curve, dense, shared, fields, inner, path, stack, share)
+                self_weight[i] = dense[inner[0, 3] + i]
+            add_responsibilities_along_tree(soft, curve, dense, shared, fields, inner, path, stack, resp)
             if len(many) > 0:
-                crowded = add_means(dense, inner, path, shared, crowd)
+                many_weight = add_means(dense, inner, path, shared, many_means)
         else:
             for k in range(start[n], start[n + 1]):
                 count = 0
@@ -246,42 +240,47 @@ def weighted_sums(
                     causes[a], places[a] = fields[i], i * wide
                     count += 1
                 if count == 1:
-                    lonely[members[state[k], 0]] += weight[k]
+                    self_weight[members[state[k], 0]] += weight[k]
                 elif count > shared:
-                    crowded += weight[k]
+                    many_weight += weight[k]
                     for a in range(count):
-                        crowd[members[state[k], a]] += weight[k]
+                        many_means[members[state[k], a]] += weight[k]
                 elif count > 1 and steep:
-                    add_steep_shares(D, soft, rho, outer, weight[k], causes, places, count, share)
+                    add_steep_responsibilities(D, soft, rho, outer, weight[k], causes, places, count, resp)
                 elif count > 1:
-                    add_soft_shares(D, soft, curve, weight[k], causes, places, count, share)
+                    add_soft_responsibilities(D, soft, curve, weight[k], causes, places, count, resp)
         if len(many) > 0:
-            many[-1] += crowded
+            many[-1] += many_weight
             for i in range(C):
-                many[candidates[n, i]] += crowd[i]
+                many[candidates[n, i]] += many_means[i]
         for i in range(C):
             if mean[i] == 0.0:
                 continue
             h = candidates[n, i]
             active[h] += mean[i]
-            alone[h] += lonely[i]
-            by_itself, zero = fill(lonely[i]), fill(0.0)
+            self_only[h] += self_weight[i]
+            by_itself, zero = fill(self_weight[i]), fill(0.0)
             for d in range(0, D, LANES):
                 here = h * D + d
-                part_of = load(share, i * wide + d)
+                part_of = load(resp, i * wide + d)
                 if not steep:
                     part_of = part_of * load(soft, lower + fields[i] + d)
                 store(numerator, here, fma(part_of + by_itself, load(Y, n * D + d), load(numerator, here)))
                 store(denominator, here, load(denominator, here) + part_of)
-                store(share, i * wide + d, zero)
+                store(resp, i * wide + d, zero)
 
 
 @kernel(
     "void(float64[:,::1], int64[::1], int32[::1], float64[::1], boolean[::1], float64[:,::1], float64[::1], "
     "float64[::1])"
 )
-def sums_of_singles(Y, first, cause, single, used, numerator, alone, active):
-    """What the single causes that matter add to ``weighted_sums``; first, cause, single: they, row by row."""
+def sums_of_singletons(Y, first, cause, single, used, numerator, self_only, active):
+    """Add the singletons outside the candidates to the sums of ``weighted_sums``.
+
+    first, cause, single : singletons with non-negligible weight, row by row
+
+    Costs D operations a singleton.
+    """
     N, D = Y.shape
     for n in range(N):
         if not used[n]:
@@ -289,7 +288,7 @@ def sums_of_singles(Y, first, cause, single, used, numerator, alone, active):
         for k in range(first[n], first[n + 1]):
             h = cause[k]
             active[h] += single[k]
-            alone[h] += single[k]
+            self_only[h] += single[k]
             by_itself = fill(single[k])
             for d in range(0, D, LANES):
                 here = h * D + d
@@ -297,8 +296,13 @@ def sums_of_singles(Y, first, cause, single, used, numerator, alone, active):
 
 
 @kernel("void(int64[::1], int32[::1], float64[::1], boolean[::1], float64[:,::1])")
-def spread(first, cause, single, used, table):
-    """The weights of the single causes that matter of the used points as a table (n, H) of zeros otherwise, out."""
+def table_of_singletons(first, cause, single, used, table):
+    """Write the non-negligible weights of singletons of the used points to a table (n, H) of zeros otherwise.
+
+    first, cause, single : singletons with non-negligible weight, row by row
+
+    Costs one write a singleton, and n H to clear the table.
+    """
     table[:] = 0.0
     for n in range(len(table)):
         if used[n]:

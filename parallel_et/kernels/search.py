@@ -1,75 +1,75 @@
-"""Kept states of each point, and the search for better ones (TV Alg. 1): proposals of several kinds, and who enters.
+"""Stored states of each point, and the search for better states (TV Alg. 1): proposals, and their insertion.
 
-States are lists of active atoms, padded with -1; where their order does not count they rise, so that equal states are
-equal lists. A list that begins with ``VACANT`` is none. What is drawn depends on a key, the point and the number of
-the proposal alone.
+A state is a list of active atoms, padded with -1. If the order does not count it is ascending, so equal states are
+equal lists. A list that begins with ``VACANT`` is no state.
+Random numbers depend only on a key, the point and the number of the proposal.
 """
 
 from math import exp
 
 import numpy as np
 
-from parallel_et.kernels import VACANT, kernel, part
-from parallel_et.kernels.random import GOLDEN, HALF, WORD, mixed
+from parallel_et.kernels import VACANT, device_function, kernel
+from parallel_et.kernels.random import GOLDEN, HALF, WORD, mix
 
-EXPLORE = 0.1
-"""Share of the prior in the probabilities from which states of the kind ``marginals`` are drawn."""
-TRIES = 64
-"""Draws for the atoms of a blind state, some of which are there already."""
+PRIOR_FRACTION = 0.1
+"""Fraction of the prior in the probabilities from which ``propose_marginals`` draws states."""
+MAX_DRAWS = 64
+"""Largest number of draws for the atoms of a blind state, as some draws repeat an atom."""
 
 
-@part
-def words_of(key, point, number, more):
-    """Four random words of 32 bits for a proposal of a point."""
-    z = mixed(key + np.uint64(point) * GOLDEN) + np.uint64((number << 32) + 2 * more) * GOLDEN
-    one, other = mixed(z), mixed(z + GOLDEN)
+@device_function
+def random_words(key, point, number, more):
+    """Return four random words of 32 bits for a proposal of a point."""
+    z = mix(key + np.uint64(point) * GOLDEN) + np.uint64((number << 32) + 2 * more) * GOLDEN
+    one, other = mix(z), mix(z + GOLDEN)
     return one & WORD, one >> HALF, other & WORD, other >> HALF
 
 
-@part
-def below(word, count):
-    """A whole number below ``count`` from 32 random bits."""
+@device_function
+def random_index(word, count):
+    """Return an integer below ``count`` from 32 random bits."""
     return np.int64((word * np.uint64(count)) >> HALF)
 
 
-@part
-def size_of(states, at, g):
-    """Active atoms of the state whose g places begin at an index."""
+@device_function
+def state_size(states, at, g):
+    """Return the number of active atoms of the state whose g places begin at an index."""
     size = 0
     while size < g and states[at + size] >= 0:
         size += 1
     return size
 
 
-@part
-def number_of(states, at, S, g):
-    """How many of S places for states, from an index on, are taken; these are the first."""
+@device_function
+def count_states(states, at, S, g):
+    """Return how many of the S places from an index on have a state; the states come first."""
     count = 0
     while count < S and states[at + count * g] != VACANT:
         count += 1
     return count
 
 
-@part
-def parent_of(logs, at, count, one, other):
-    """The better of two of ``count`` kept states, each drawn by a random word; their joints begin at an index."""
-    i, j = below(one, count), below(other, count)
+@device_function
+def draw_parent(logs, at, count, one, other):
+    """Return the better of two stored states, each drawn by a random word; their joints begin at an index."""
+    i, j = random_index(one, count), random_index(other, count)
     return i if logs[at + i] >= logs[at + j] else j
 
 
-@part
-def take_out(states, at, size, place):
-    """Take one atom out of a state."""
+@device_function
+def remove_atom(states, at, size, place):
+    """Remove the atom at a place of a state; return the new size."""
     for i in range(at + place, at + size - 1):
         states[i] = states[i + 1]
     states[at + size - 1] = -1
     return size - 1
 
 
-@part
-def put_in(states, at, size, atom, ordered, word):
-    """Put an atom into a state: where it belongs, or where a random word says if the order counts."""
-    place = below(word, size + 1) if ordered else size
+@device_function
+def insert_atom(states, at, size, atom, ordered, word):
+    """Insert an atom into a state, in ascending order or, if ordered, at a random place; return the new size."""
+    place = random_index(word, size + 1) if ordered else size
     while not ordered and place > 0 and states[at + place - 1] > atom:
         place -= 1
     for i in range(at + size, at + place, -1):
@@ -78,9 +78,9 @@ def put_in(states, at, size, atom, ordered, word):
     return size + 1
 
 
-@part
-def place_of(states, at, size, owner, atom):
-    """Where a state has an atom of the same owner; -1 if it has none."""
+@device_function
+def index_of_owner(states, at, size, owner, atom):
+    """Return the place of an atom with the same owner in a state, or -1."""
     place = -1
     for i in range(size):
         if owner[states[at + i]] == owner[atom]:
@@ -88,9 +88,9 @@ def place_of(states, at, size, owner, atom):
     return place
 
 
-@part
-def copy_to(out, at, states, other, g):
-    """Copy a state from one index to another, and return how many atoms it has."""
+@device_function
+def copy_state(out, at, states, other, g):
+    """Copy a state from one index to another; return its number of atoms."""
     size = 0
     for i in range(g):
         atom = states[other + i]
@@ -99,18 +99,22 @@ def copy_to(out, at, states, other, g):
     return size
 
 
-@part
-def clear(states, at, g):
+@device_function
+def clear_state(states, at, g):
     """Make a state empty."""
     for i in range(at, at + g):
         states[i] = -1
 
 
 @kernel("void(int32[:,::1], int32[:,::1], int64[::1], int64, int32[::1], int32[:,:,::1])")
-def construct(candidates, members, start, stride, owner, out):
-    """States of a table over each point's candidates, from one on and then by strides.
+def propose_from_table(candidates, members, start, stride, owner, out):
+    """Propose states of a table over each point's candidates: every ``stride``-th from ``start`` on.
 
-    candidates (n, H'), members (K, g'), start (n,), owner (atoms,), out (n, P, g).
+    candidates, members, start : (n, H'), (K, g') and (n,)
+    owner : (atoms,) owner of each atom; a state has at most one atom of each
+    out : (n, P, g)
+
+    Costs |s|^2 operations a proposal.
     """
     N, P, g = out.shape
     K, size = members.shape
@@ -119,12 +123,12 @@ def construct(candidates, members, start, stride, owner, out):
         index = start[n]
         for k in range(P):
             at = (n * P + k) * g
-            clear(flat, at, g)
+            clear_state(flat, at, g)
             for i in range(min(size, g)):
                 if members[index, i] < 0:
                     break
                 atom = candidates[n, members[index, i]]
-                if place_of(flat, at, i, owner, atom) >= 0:
+                if index_of_owner(flat, at, i, owner, atom) >= 0:
                     flat[at] = VACANT
                     break
                 flat[at + i] = atom
@@ -132,90 +136,99 @@ def construct(candidates, members, start, stride, owner, out):
 
 
 @kernel("void(uint64, int64, int32[::1], int64, int64, boolean, int32[:,:,::1])")
-def blind(key, first, owner, least, most, ordered, out):
-    """States at random: their size uniform in [least, most], their atoms uniform; out (n, P, g)."""
+def propose_blind(key, first, owner, least, most, ordered, out):
+    """Propose random states: the size is uniform in [least, most], and the atoms are uniform; out (n, P, g).
+
+    Costs |s| random draws a proposal.
+    """
     N, P, g = out.shape
     flat = out.reshape(-1)
     for n in range(N):
         for k in range(P):
             at = (n * P + k) * g
-            clear(flat, at, g)
-            word, other, _, _ = words_of(key, first + n, k, 0)
-            wanted, size, tries = least + below(word, most - least + 1), 0, 0
-            while size < wanted and tries < TRIES:
+            clear_state(flat, at, g)
+            word, other, _, _ = random_words(key, first + n, k, 0)
+            wanted, size, tries = least + random_index(word, most - least + 1), 0, 0
+            while size < wanted and tries < MAX_DRAWS:
                 tries += 1
-                word, other, _, _ = words_of(key, first + n, k, tries)
-                atom = np.int32(below(word, len(owner)))
-                if place_of(flat, at, size, owner, atom) < 0:
-                    size = put_in(flat, at, size, atom, ordered, other)
+                word, other, _, _ = random_words(key, first + n, k, tries)
+                atom = np.int32(random_index(word, len(owner)))
+                if index_of_owner(flat, at, size, owner, atom) < 0:
+                    size = insert_atom(flat, at, size, atom, ordered, other)
             if size < least:
                 flat[at] = VACANT
 
 
 @kernel("void(uint64, int64, int32[:,:,::1], float64[:,::1], int32[::1], boolean, int32[:,::1], int32[:,:,::1])")
-def near(key, first, states, logs, owner, ordered, neighbours, out):
-    """Children of kept states in which one atom is exchanged for one of its neighbours, (atoms, G).
+def propose_near(key, first, states, logs, owner, ordered, neighbours, out):
+    """Propose children of stored states in which one atom is replaced by one of its neighbours.
 
-    states (n, S, g) and logs (n, S): the kept ones and their joints; owner (atoms,); out (n, P, g).
+    key, first : key of the random numbers, and number of the first point
+    states, logs : (n, S, g) stored states and (n, S) their log joints
+    owner, neighbours : (atoms,) and (atoms, G)
+    ordered : whether the order of atoms counts
+    out : (n, P, g)
+
+    Costs g operations and one random block a proposal.
     """
     N, P, g = out.shape
     S, G = logs.shape[1], neighbours.shape[1]
     kept, joints, flat = states.reshape(-1), logs.reshape(-1), out.reshape(-1)
     for n in range(N):
         here = n * S * g
-        count = number_of(kept, here, S, g)
+        count = count_states(kept, here, S, g)
         for k in range(P):
             at = (n * P + k) * g
-            a, b, c, d = words_of(key, first + n, k, 0)
-            size = copy_to(flat, at, kept, here + parent_of(joints, n * S, count, a, b) * g, g)
-            if size == 0 or G == 0:  # nothing to exchange, or nothing to exchange it for
+            a, b, c, d = random_words(key, first + n, k, 0)
+            size = copy_state(flat, at, kept, here + draw_parent(joints, n * S, count, a, b) * g, g)
+            if size == 0 or G == 0:
                 flat[at] = VACANT
                 continue
-            place = below(d, size)
-            atom = neighbours[flat[at + place], below(c, G)]
-            size = take_out(flat, at, size, place)
-            if place_of(flat, at, size, owner, atom) < 0:
-                put_in(flat, at, size, atom, ordered, d)
+            place = random_index(d, size)
+            atom = neighbours[flat[at + place], random_index(c, G)]
+            size = remove_atom(flat, at, size, place)
+            if index_of_owner(flat, at, size, owner, atom) < 0:
+                insert_atom(flat, at, size, atom, ordered, d)
             else:
                 flat[at] = VACANT
 
 
 @kernel("void(uint64, int64, int32[:,:,::1], float64[:,::1], int32[::1], int64, int64, boolean, int32[:,:,::1])")
-def flip(key, first, states, logs, owner, least, most, ordered, out):
-    """Children of kept states with one atom less, more, or another; the arguments of ``near``.
+def propose_flip(key, first, states, logs, owner, least, most, ordered, out):
+    """Propose children of stored states with one atom removed, added or replaced; arguments as for ``propose_near``.
 
-    Half of them lose one of their atoms; the others get one at random, in exchange for another if there is no room for
-    it.
+    Half of the children lose an atom. The others gain a random atom, which replaces one if the state is full.
+    Costs g operations and one random block a proposal.
     """
     N, P, g = out.shape
     S = logs.shape[1]
     kept, joints, flat = states.reshape(-1), logs.reshape(-1), out.reshape(-1)
     for n in range(N):
         here = n * S * g
-        count = number_of(kept, here, S, g)
+        count = count_states(kept, here, S, g)
         for k in range(P):
             at = (n * P + k) * g
-            a, b, c, d = words_of(key, first + n, k, 0)
-            size = copy_to(flat, at, kept, here + parent_of(joints, n * S, count, a, b) * g, g)
+            a, b, c, d = random_words(key, first + n, k, 0)
+            size = copy_state(flat, at, kept, here + draw_parent(joints, n * S, count, a, b) * g, g)
             if size > least and d & np.uint64(1):
-                take_out(flat, at, size, below(d, size))
+                remove_atom(flat, at, size, random_index(d, size))
                 continue
-            atom = np.int32(below(c, len(owner)))
-            clash = place_of(flat, at, size, owner, atom)
+            atom = np.int32(random_index(c, len(owner)))
+            clash = index_of_owner(flat, at, size, owner, atom)
             if clash >= 0 and flat[at + clash] == atom:
                 flat[at] = VACANT
                 continue
             if clash >= 0 or size == most:
-                size = take_out(flat, at, size, clash if clash >= 0 else below(d, size))
-            put_in(flat, at, size, atom, ordered, d)
+                size = remove_atom(flat, at, size, clash if clash >= 0 else random_index(d, size))
+            insert_atom(flat, at, size, atom, ordered, d)
 
 
 @kernel("void(uint64, int64, int32[:,:,::1], float64[:,::1], int32[::1], int64, int64, boolean, int32[:,:,::1])")
-def toggle(key, first, states, logs, owner, least, most, ordered, out):
-    """Children of the best kept states, each with one atom less or more: all atoms in turn; the arguments of ``near``.
+def propose_toggle(key, first, states, logs, owner, least, most, ordered, out):
+    """Propose children of the best stored states, with each atom in turn removed or added; as for ``propose_near``.
 
-    The first proposals are those of the best state, then those of the second, and so on. Where there is no room for one
-    more, it comes in exchange for one at random.
+    The first proposals are of the best state, the next of the second best, and so on.
+    If a state is full, the added atom replaces a random one. Costs g operations a proposal, and S to find each parent.
     """
     N, P, g = out.shape
     S, atoms = logs.shape[1], len(owner)
@@ -223,9 +236,9 @@ def toggle(key, first, states, logs, owner, least, most, ordered, out):
     order = np.empty(S, np.int64)
     for n in range(N):
         here = n * S * g
-        count = number_of(kept, here, S, g)
+        count = count_states(kept, here, S, g)
         parents = min(count, -(-P // atoms))
-        for i in range(parents):  # the best ones, in falling order
+        for i in range(parents):  # the best states, in descending order
             best = -1
             for s in range(count):
                 taken = False
@@ -234,48 +247,51 @@ def toggle(key, first, states, logs, owner, least, most, ordered, out):
                 if not taken and (best < 0 or joints[n * S + s] > joints[n * S + best]):
                     best = s
             order[i] = best
-        offset = below(words_of(key, first + n, 0, 0)[0], atoms)
+        offset = random_index(random_words(key, first + n, 0, 0)[0], atoms)
         for k in range(P):
             at = (n * P + k) * g
             if k // atoms >= parents:
-                clear(flat, at, g)
+                clear_state(flat, at, g)
                 flat[at] = VACANT
                 continue
-            size = copy_to(flat, at, kept, here + order[k // atoms] * g, g)
+            size = copy_state(flat, at, kept, here + order[k // atoms] * g, g)
             atom = np.int32((offset + k) % atoms)
-            clash = place_of(flat, at, size, owner, atom)
+            clash = index_of_owner(flat, at, size, owner, atom)
             if clash >= 0 and flat[at + clash] == atom:
                 if size > least:
-                    take_out(flat, at, size, clash)
+                    remove_atom(flat, at, size, clash)
                 else:
                     flat[at] = VACANT
                 continue
-            _, _, c, d = words_of(key, first + n, k, 1)
+            _, _, c, d = random_words(key, first + n, k, 1)
             if clash >= 0 or size == most:
-                size = take_out(flat, at, size, clash if clash >= 0 else below(c, size))
-            put_in(flat, at, size, atom, ordered, d)
+                size = remove_atom(flat, at, size, clash if clash >= 0 else random_index(c, size))
+            insert_atom(flat, at, size, atom, ordered, d)
 
 
 @kernel("void(uint64, int64, int32[:,:,::1], float64[:,::1], int32[::1], int64, int64, boolean, int32[:,:,::1])")
-def cross(key, first, states, logs, owner, least, most, ordered, out):
-    """Children of two kept states: atoms before a cut of the one, after it of the other; the arguments of ``near``."""
+def propose_cross(key, first, states, logs, owner, least, most, ordered, out):
+    """Propose children of two stored states: atoms before a cut of one, after it of the other; as for ``propose_near``.
+
+    Costs g^2 operations and two random blocks a proposal.
+    """
     N, P, g = out.shape
     S = logs.shape[1]
     kept, joints, flat = states.reshape(-1), logs.reshape(-1), out.reshape(-1)
     for n in range(N):
         here = n * S * g
-        count = number_of(kept, here, S, g)
+        count = count_states(kept, here, S, g)
         for k in range(P):
             at = (n * P + k) * g
-            a, b, c, d = words_of(key, first + n, k, 0)
-            one = here + parent_of(joints, n * S, count, a, b) * g
-            a, b, _, _ = words_of(key, first + n, k, 1)
-            other = here + parent_of(joints, n * S, count, a, b) * g
-            clear(flat, at, g)
-            cut, size = below(c, len(owner)), 0
-            before, after = size_of(kept, one, g), size_of(kept, other, g)
+            a, b, c, d = random_words(key, first + n, k, 0)
+            one = here + draw_parent(joints, n * S, count, a, b) * g
+            a, b, _, _ = random_words(key, first + n, k, 1)
+            other = here + draw_parent(joints, n * S, count, a, b) * g
+            clear_state(flat, at, g)
+            cut, size = random_index(c, len(owner)), 0
+            before, after = state_size(kept, one, g), state_size(kept, other, g)
             if ordered:
-                before, cut = below(c, before + 1), below(d, after + 1)
+                before, cut = random_index(c, before + 1), random_index(d, after + 1)
             for i in range(before):
                 atom = kept[one + i]
                 if ordered or atom < cut:
@@ -284,7 +300,7 @@ def cross(key, first, states, logs, owner, least, most, ordered, out):
             for i in range(after):
                 atom = kept[other + i]
                 late = i >= cut if ordered else atom >= cut
-                if late and size < most and place_of(flat, at, size, owner, atom) < 0:
+                if late and size < most and index_of_owner(flat, at, size, owner, atom) < 0:
                     flat[at + size] = atom
                     size += 1
             if size < least:
@@ -294,10 +310,12 @@ def cross(key, first, states, logs, owner, least, most, ordered, out):
 @kernel(
     "void(uint64, int64, int32[:,:,::1], float64[:,::1], float64, int32[::1], int64, int64, boolean, int32[:,:,::1])"
 )
-def marginals(key, first, states, logs, beta, owner, least, most, ordered, out):
-    """States whose atoms are drawn each by itself, by the posterior means under the kept states, mixed with the prior.
+def propose_marginals(key, first, states, logs, beta, owner, least, most, ordered, out):
+    """Propose states with independent atoms, drawn by posterior means under the stored states, mixed with the prior.
 
-    out (n, P, g): states drawn from the prior, become the proposals. The rest as for ``near``.
+    out : (n, P, g) states from the prior in, proposals out; other arguments as for ``propose_near``
+
+    Costs an exp a stored state, and a random block an atom of the stored states and proposal.
     """
     N, P, g = out.shape
     S = logs.shape[1]
@@ -306,14 +324,14 @@ def marginals(key, first, states, logs, beta, owner, least, most, ordered, out):
     inside, drawn = np.zeros(len(owner), np.bool_), np.empty(g, np.int32)
     for n in range(N):
         here = n * S * g
-        taken_places = number_of(kept, here, S, g)
+        taken_places = count_states(kept, here, S, g)
         peak, sum_q, count = joints[n * S], 0.0, 0
         for s in range(taken_places):
             peak = max(peak, joints[n * S + s])
         for s in range(taken_places):
             q = exp(beta * (joints[n * S + s] - peak))
             sum_q += q
-            for i in range(size_of(kept, here + s * g, g)):
+            for i in range(state_size(kept, here + s * g, g)):
                 atom = kept[here + s * g + i]
                 if not inside[atom]:
                     inside[atom] = True
@@ -322,31 +340,31 @@ def marginals(key, first, states, logs, beta, owner, least, most, ordered, out):
                 mean[atom] += q
         for k in range(P):
             at = (n * P + k) * g
-            before = copy_to(drawn, 0, flat, at, g)
-            clear(flat, at, g)
+            before = copy_state(drawn, 0, flat, at, g)
+            clear_state(flat, at, g)
             size = 0
             for i in range(count + before):
-                a, b, _, _ = words_of(key, first + n, k, i)
+                a, b, _, _ = random_words(key, first + n, k, i)
                 u, atom = a * 2.0**-32, touched[i] if i < count else drawn[i - count]
                 if i < count:
-                    taken = u < (1 - EXPLORE) * mean[atom] / sum_q
-                    if u >= 1 - EXPLORE:
+                    taken = u < (1 - PRIOR_FRACTION) * mean[atom] / sum_q
+                    if u >= 1 - PRIOR_FRACTION:
                         for j in range(before):
                             taken = taken or drawn[j] == atom
                 else:
-                    taken = u < EXPLORE and not inside[atom]
-                if taken and size < most and place_of(flat, at, size, owner, atom) < 0:
-                    size = put_in(flat, at, size, atom, ordered, b)
+                    taken = u < PRIOR_FRACTION and not inside[atom]
+                if taken and size < most and index_of_owner(flat, at, size, owner, atom) < 0:
+                    size = insert_atom(flat, at, size, atom, ordered, b)
             if size < least:
-                copy_to(flat, at, drawn, 0, g)
+                copy_state(flat, at, drawn, 0, g)
         for i in range(count):
             inside[touched[i]] = False
             mean[touched[i]] = 0.0
 
 
-@part
-def mark_of(states, at, g):
-    """A number that tells states apart, but for a chance of 2^-64."""
+@device_function
+def hash_of(states, at, g):
+    """Return a 64-bit hash of a state; two states collide with probability 2^-64."""
     mark = GOLDEN
     for i in range(at, at + g):
         mark = (mark ^ np.uint64(states[i] + 3)) * GOLDEN
@@ -355,18 +373,18 @@ def mark_of(states, at, g):
 
 
 @kernel("void(int32[:,:,::1], uint64[:,::1])")
-def mark(states, marks):
-    """The marks (n, S) of kept states (n, S, g)."""
+def hash_states(states, marks):
+    """Compute the hashes marks (n, S) of stored states (n, S, g). Costs a few operations an atom."""
     N, S, g = states.shape
     kept = states.reshape(-1)
     for n in range(N):
         for s in range(S):
-            marks[n, s] = mark_of(kept, (n * S + s) * g, g)
+            marks[n, s] = hash_of(kept, (n * S + s) * g, g)
 
 
-@part
-def worst_of(logs, at, count):
-    """Where the smallest of ``count`` joints from an index on is, of equal ones the first."""
+@device_function
+def worst_index(logs, at, count):
+    """Return the index of the smallest of ``count`` joints from an index on, the first of equal joints."""
     worst = 0
     for s in range(1, count):
         if logs[at + s] < logs[at + worst]:
@@ -375,32 +393,35 @@ def worst_of(logs, at, count):
 
 
 @kernel("void(int32[:,:,::1], float64[:,::1], uint64[:,::1], int32[:,:,::1], float64[:,::1])")
-def enter(states, logs, marks, proposed, values):
-    """Let the proposed states that are better than the worst of the kept ones take their places, or vacant ones.
+def insert_better(states, logs, marks, proposed, values):
+    """Replace the worst stored states, or vacant places, by better proposals (TV Alg. 1).
 
-    states (n, S, g), logs and marks (n, S): the kept ones and their joints, changed in place; proposed (n, P, g) and
-    values (n, P). A state is never kept twice; of equal joints the older state stays.
+    states, logs, marks : (n, S, g) stored states, (n, S) log joints and hashes, changed in place
+    proposed, values : (n, P, g) proposals and (n, P) their log joints
+
+    A state is never stored twice, and of equal joints the older state stays.
+    Costs a comparison a proposal, and S + g operations for each that is better.
     """
     N, S, g = states.shape
     P = proposed.shape[1]
     kept, joints, new = states.reshape(-1), logs.reshape(-1), proposed.reshape(-1)
     for n in range(N):
         here = n * S
-        count = number_of(kept, here * g, S, g)
-        worst = worst_of(joints, here, count)
+        count = count_states(kept, here * g, S, g)
+        worst = worst_index(joints, here, count)
         limit = joints[here + worst] if count == S else -np.inf
         for k in range(P):
             at = (n * P + k) * g
             if new[at] == VACANT or not values[n, k] > limit:
                 continue
-            sign, same = mark_of(new, at, g), 0
+            sign, same = hash_of(new, at, g), 0
             for s in range(count):
                 same += marks[n, s] == sign
             if same:
                 continue
             place = worst if count == S else count
-            copy_to(kept, (here + place) * g, new, at, g)
+            copy_state(kept, (here + place) * g, new, at, g)
             joints[here + place], marks[n, place] = values[n, k], sign
             count = min(count + 1, S)
-            worst = worst_of(joints, here, count)
+            worst = worst_index(joints, here, count)
             limit = joints[here + worst] if count == S else -np.inf

@@ -1,23 +1,34 @@
-"""Preselection: scores of all causes for a block of points, and the best of them."""
+"""Preselection (ET sec. 4): scores of all causes for a block of points, and the best causes."""
 
 import numpy as np
 
-from parallel_et.kernels import kernel, part
-from parallel_et.kernels.simd import LANES, bits_from, count_from, fill, fma, load, lowest_bit, maximum, store, total
+from parallel_et.kernels import device_function, kernel
+from parallel_et.kernels.simd import (
+    LANES,
+    bits_at_least,
+    count_at_least,
+    fill,
+    fma,
+    load,
+    lowest_bit,
+    maximum,
+    store,
+    total,
+)
 
-MANY = 128
-"""Above so many scores sorting finds a threshold faster than comparing each with each."""
-WIDE = 256
-"""Dimensions of many points that the cache holds."""
-NEAR = 128
-"""Dimensions of many fields that the cache holds."""
+PAIRWISE_SCORES = 128
+"""Number of scores up to which comparing all pairs finds a threshold faster than sorting."""
+STRIP_DIMENSIONS = 256
+"""Dimensions of the points of a block that fit into the cache."""
+PAIR_STRIP_DIMENSIONS = 128
+"""Dimensions of the fields that fit into the cache."""
 TILE = 4
-"""Points, and causes, whose scores are added up at the same time."""
+"""Points, and causes, of a tile whose sums stay in registers."""
 
 
-@part
-def product(X, x, Y, y, D):
-    """Inner product of D numbers of X and Y from flat indices x and y on."""
+@device_function
+def dot(X, x, Y, y, D):
+    """Return the inner product of D numbers of X and Y from flat indices x and y on."""
     a, b, c, e = fill(0.0), fill(0.0), fill(0.0), fill(0.0)
     whole = D - D % (4 * LANES)
     for d in range(0, whole, 4 * LANES):
@@ -30,16 +41,16 @@ def product(X, x, Y, y, D):
     return total((a + b) + (c + e))
 
 
-@part
-def over(w, y, sofar):
-    """Add the squared part of w above y."""
+@device_function
+def excess(w, y, so_far):
+    """Return a sum plus the squared part of w above y."""
     more = maximum(w - y, fill(0.0))
-    return fma(more, more, sofar)
+    return fma(more, more, so_far)
 
 
-@part
-def write(scores, n, h, s0, s1, s2, s3):
-    """Write four sums as scores of point n, as far as there are causes."""
+@device_function
+def write_scores(scores, n, h, s0, s1, s2, s3):
+    """Write four negated sums as scores of point n, as far as there are causes."""
     H = scores.shape[1]
     scores[n, h] = -total(s0)
     if h + 1 < H:
@@ -50,28 +61,25 @@ def write(scores, n, h, s0, s1, s2, s3):
         scores[n, h + 3] = -total(s3)
 
 
-@part
-def threshold(scores, count, size, lanes):
-    """The count-th largest of ``size`` scores; up to the next multiple of ``lanes`` they are filled with -inf."""
+@device_function
+def kth_largest(scores, count, size, lanes):
+    """Return the count-th largest of ``size`` scores, which are padded with -inf to a multiple of ``lanes``."""
     best = lowest = scores.dtype.type(-np.inf)
     for k in range(size):
         above = 0
         for start in range(0, size, lanes):
-            above += count_from(load(scores, start), scores[k])
+            above += count_at_least(load(scores, start), scores[k])
         best = max(best, scores[k] if above >= count else lowest)
     return best
 
 
-@part
-def list_few(scores, row, limit, lanes, found):
-    """List the causes of a row of scores that are at least a limit, in rising order; returns how many.
-
-    found (H + lanes,) int32 out. For few of many: the lanes of a vector are looked at only if there are any.
-    """
+@device_function
+def list_at_least(scores, row, limit, lanes, found):
+    """Write the causes of a row with scores from a limit on to ``found``, in ascending order; return their number."""
     H, count = scores.shape[1], 0
     first, whole = row * H, H - H % lanes
     for start in range(0, whole, lanes):
-        bits = bits_from(load(scores, first + start), limit)
+        bits = bits_at_least(load(scores, first + start), limit)
         while bits:
             found[count] = start + lowest_bit(bits)
             bits &= bits - 1
@@ -82,14 +90,9 @@ def list_few(scores, row, limit, lanes, found):
     return count
 
 
-@part
+@device_function
 def shortlist(scores, row, count, lanes, slack, tops, found, short):
-    """The causes of a row of scores that are among the ``count`` largest, give or take ``slack``; returns how many.
-
-    found (H + lanes,) int32 out: the causes in rising order. tops (a multiple of lanes, at least 2 count) and short
-    (H + lanes,) are scratch. First the largest of each of some slots that the causes are dealt out to: the count-th
-    of these is not above the count-th of all. Then what is from there on up, and of these few the same again.
-    """
+    """Write the causes within ``slack`` of the ``count`` largest scores of a row to ``found``; return their number."""
     H, slots = scores.shape[1], len(tops)
     first, kept = row * H, 0
     if 2 * slots < H:
@@ -98,7 +101,7 @@ def shortlist(scores, row, count, lanes, slack, tops, found, short):
         for start in range(slots, H - slots + 1, slots):
             for slot in range(0, slots, lanes):
                 store(tops, slot, maximum(load(tops, slot), load(scores, first + start + slot)))
-        kept = list_few(scores, row, threshold(tops, count, slots, lanes) - slack, lanes, found)
+        kept = list_at_least(scores, row, kth_largest(tops, count, slots, lanes) - slack, lanes, found)
         for k in range(kept):
             short[k] = scores[row, found[k]]
     else:
@@ -108,7 +111,7 @@ def shortlist(scores, row, count, lanes, slack, tops, found, short):
             short[h] = scores[row, h]
     for k in range(kept, -(-kept // lanes) * lanes):
         short[k] = -np.inf
-    limit = threshold(short, count, kept, lanes) if kept <= MANY else np.sort(short[:kept])[kept - count]
+    limit = kth_largest(short, count, kept, lanes) if kept <= PAIRWISE_SCORES else np.sort(short[:kept])[kept - count]
     limit -= slack
     final = 0
     for k in range(kept):
@@ -117,9 +120,9 @@ def shortlist(scores, row, count, lanes, slack, tops, found, short):
     return final
 
 
-@part
+@device_function
 def keep_best(scores, wanted, found, count):
-    """Keep of found (count,) as many causes as wanted: the largest scores (count,), of equal ones the first."""
+    """Keep the ``wanted`` causes in ``found`` (count,) with the largest scores (count,), the first of equal scores."""
     limit = np.sort(scores[:count])[count - wanted]
     equal = wanted
     for k in range(count):
@@ -134,18 +137,23 @@ def keep_best(scores, wanted, found, count):
 
 @kernel("void(float64[:,::1], float64[::1])")
 def square_norms(Y, norms):
-    """norms[n] = |y_n|^2 of the rows of Y (n, D)."""
+    """Compute norms[n] = |y_n|^2 of Y (n, D). Costs D operations a point."""
     N, D = Y.shape
     for n in range(N):
-        norms[n] = product(Y, n * D, Y, n * D, D)
+        norms[n] = dot(Y, n * D, Y, n * D, D)
 
 
 @kernel("void(float64[:,::1], float64[::1], float32[:,::1])")
 def unit_rows(Y, norms, units):
-    """The rows of Y (n, D) at length 1, in single precision, and their squared lengths; norms (n,) and units out."""
+    """Compute the rows of Y at length 1 in single precision, and their squared lengths.
+
+    Y, norms, units : (n, D) in, (n,) and (n, D) out
+
+    Costs 2 D operations a point.
+    """
     N, D = Y.shape
     for n in range(N):
-        norms[n] = product(Y, n * D, Y, n * D, D)
+        norms[n] = dot(Y, n * D, Y, n * D, D)
         scale = 1.0 / np.sqrt(norms[n]) if norms[n] > 0.0 else 0.0
         for d in range(D):
             units[n, d] = Y[n, d] * scale
@@ -153,10 +161,11 @@ def unit_rows(Y, norms, units):
 
 @kernel("void(float64[:,::1], float64[:,::1], float64[:,::1])")
 def overshoot(Y, WT, scores):
-    """Log of ET eq. 28 up to a factor: scores[n, h] = -sum_d max(0, W_dh - y_nd)^2.
+    """Compute the log of ET eq. 28 up to a factor: scores[n, h] = -sum_d max(0, W_dh - y_nd)^2.
 
-    Y (n, D), WT (H, D), scores (n, H) out. Costs 3 D H operations a point, on tiles of points and causes whose
-    sums stay in registers.
+    Y, WT, scores : (n, D) points, (H, D) fields as rows, (n, H) out
+
+    Costs 3 D H operations a point, on tiles of points and causes whose sums stay in registers.
     """
     N, D = Y.shape
     H = WT.shape[0]
@@ -172,24 +181,26 @@ def overshoot(Y, WT, scores):
             for d in range(0, D, LANES):
                 w0, w1, w2, w3 = load(WT, f0 + d), load(WT, f1 + d), load(WT, f2 + d), load(WT, f3 + d)
                 y = load(Y, p0 + d)
-                a0, a1, a2, a3 = over(w0, y, a0), over(w1, y, a1), over(w2, y, a2), over(w3, y, a3)
+                a0, a1, a2, a3 = excess(w0, y, a0), excess(w1, y, a1), excess(w2, y, a2), excess(w3, y, a3)
                 y = load(Y, p1 + d)
-                b0, b1, b2, b3 = over(w0, y, b0), over(w1, y, b1), over(w2, y, b2), over(w3, y, b3)
+                b0, b1, b2, b3 = excess(w0, y, b0), excess(w1, y, b1), excess(w2, y, b2), excess(w3, y, b3)
                 y = load(Y, p2 + d)
-                c0, c1, c2, c3 = over(w0, y, c0), over(w1, y, c1), over(w2, y, c2), over(w3, y, c3)
+                c0, c1, c2, c3 = excess(w0, y, c0), excess(w1, y, c1), excess(w2, y, c2), excess(w3, y, c3)
                 y = load(Y, p3 + d)
-                d0, d1, d2, d3 = over(w0, y, d0), over(w1, y, d1), over(w2, y, d2), over(w3, y, d3)
-            write(scores, n, h, a0, a1, a2, a3)
-            write(scores, min(n + 1, N - 1), h, b0, b1, b2, b3)
-            write(scores, min(n + 2, N - 1), h, c0, c1, c2, c3)
-            write(scores, min(n + 3, N - 1), h, d0, d1, d2, d3)
+                d0, d1, d2, d3 = excess(w0, y, d0), excess(w1, y, d1), excess(w2, y, d2), excess(w3, y, d3)
+            write_scores(scores, n, h, a0, a1, a2, a3)
+            write_scores(scores, min(n + 1, N - 1), h, b0, b1, b2, b3)
+            write_scores(scores, min(n + 2, N - 1), h, c0, c1, c2, c3)
+            write_scores(scores, min(n + 3, N - 1), h, d0, d1, d2, d3)
 
 
 @kernel("void(float64[:,::1], int32[:,::1])")
 def largest(scores, candidates):
-    """The causes with the largest scores, in rising order; of equal scores those with the lower index.
+    """Select the causes with the largest scores, in ascending order; of equal scores the lower index wins.
 
-    scores (n, H), candidates (n, H') out. About H operations a point.
+    scores, candidates : (n, H) in, (n, H') out
+
+    Costs about H operations a point.
     """
     N, H = scores.shape
     C = candidates.shape[1]
@@ -207,11 +218,15 @@ def largest(scores, candidates):
 
 @kernel("void(float64[:,::1], float64[:,::1], float64[:,::1], float64, float64[::1], int32[:,::1])")
 def largest_by_joint(scores, Y, factors, precision, bias, candidates):
-    """The causes with the largest scores, in rising order; of equal scores those with the larger single-cause joint.
+    """Select the causes with the largest scores, in ascending order; of equal scores the larger singleton joint wins.
 
-    That is precision * factors_h . y_n + bias_h, up to a constant of the point. Causes that tie in both are equal to
-    the model, and the lower index wins. scores (n, H), Y (n, D), factors (H, D), bias (H,), candidates (n, H') out.
-    Costs what ``largest`` does, and D operations for each cause that ties for the last places.
+    The log joint of a singleton is precision * factors_h . y_n + bias_h, up to a constant of the point.
+    Causes that tie in both are equal to the model, and the lower index wins.
+
+    scores, candidates : (n, H) in, (n, H') out
+    Y, factors, bias : (n, D) points, (H, D) and (H,)
+
+    Costs about H operations a point, and D for each cause that ties for the last places.
     """
     N, D = Y.shape
     H, C = scores.shape[1], candidates.shape[1]
@@ -226,19 +241,22 @@ def largest_by_joint(scores, Y, factors, precision, bias, candidates):
             for k in range(count):
                 h = found[k]
                 tied = scores[n, h] == last
-                short[k] = precision * product(Y, n * D, factors, h * D, D) + bias[h] if tied else np.inf
+                short[k] = precision * dot(Y, n * D, factors, h * D, D) + bias[h] if tied else np.inf
             keep_best(short, C, found, count)
         for i in range(C):
             candidates[n, i] = found[i]
 
 
 @kernel("void(float32[:,::1], float32, float64[::1], float64[:,::1], float64[:,::1], float64[::1], int32[:,::1])")
-def along(cosines, slack, norms, Y, WT, scale, candidates):
-    """The causes with the largest scale_h W_h . y_n, in rising order; of equal ones those with the lower index.
+def largest_projections(cosines, slack, norms, Y, WT, scale, candidates):
+    """Select the causes with the largest scale_h W_h . y_n (ET eq. 33), in ascending order; ties as in ``largest``.
 
-    cosines (n, H): these products in single precision, for points at length 1, each wrong by less than slack / 2. They
-    leave a few causes in doubt now and then, for which the product is computed again: the result is exact.
-    norms (n,), Y (n, D), WT (H, D), scale (H,), candidates (n, H') out.
+    cosines : (n, H) products of points at length 1 in single precision, each wrong by less than slack / 2
+    norms, Y, WT, scale : (n,), (n, D), (H, D) and (H,)
+    candidates : (n, H') out
+
+    Causes within the rounding error are compared by products in double precision, so the result is exact.
+    Costs about H operations a point, and D for each cause within the rounding error.
     """
     N, D = Y.shape
     C, H, lanes = candidates.shape[1], WT.shape[0], 2 * LANES
@@ -252,7 +270,7 @@ def along(cosines, slack, norms, Y, WT, scale, candidates):
         count = shortlist(cosines, n, C, lanes, slack, tops, found, short)
         if count > C:
             for k in range(count):
-                exact[k] = scale[found[k]] * product(Y, n * D, WT, found[k] * D, D)
+                exact[k] = scale[found[k]] * dot(Y, n * D, WT, found[k] * D, D)
             keep_best(exact, C, found, count)
         for i in range(C):
             candidates[n, i] = found[i]
@@ -260,17 +278,19 @@ def along(cosines, slack, norms, Y, WT, scale, candidates):
 
 @kernel("void(float64[:,::1], float64[:,::1], int32[:,::1], float64[:,::1])")
 def products(Y, WT, candidates, out):
-    """out[n, i] = y_n . W_h of the candidates h = candidates[n, i].
+    """Compute out[n, i] = y_n . W_h of the candidates h = candidates[n, i].
 
-    Y (n, D), WT (H, D), candidates (n, H'), out (n, H'). Costs D H' operations a point. Where there are many
-    dimensions: strip by strip, so that the points stay in the cache, and cause by cause, so that the fields come into
-    it once.
+    Y, WT : (n, D) points and (H, D) fields as rows
+    candidates, out : (n, H')
+
+    Costs D H' operations a point. Many dimensions are handled strip by strip and cause by cause.
+    The points then stay in the cache, and each field is loaded once.
     """
     (N, D), C, H = Y.shape, candidates.shape[1], WT.shape[0]
-    if D <= WIDE:
+    if D <= STRIP_DIMENSIONS:
         for n in range(N):
             for i in range(C):
-                out[n, i] = product(Y, n * D, WT, candidates[n, i] * D, D)
+                out[n, i] = dot(Y, n * D, WT, candidates[n, i] * D, D)
         return
     starts, points, places = np.zeros(H + 2, np.int64), np.empty(N * C, np.int64), np.empty(N * C, np.int64)
     flat = out.reshape(-1)
@@ -285,32 +305,33 @@ def products(Y, WT, candidates, out):
             h = candidates[n, i]
             points[starts[h + 1]], places[starts[h + 1]] = n * D, n * C + i
             starts[h + 1] += 1
-    for begin in range(0, D, WIDE):
-        width = min(WIDE, D - begin)
+    for begin in range(0, D, STRIP_DIMENSIONS):
+        width = min(STRIP_DIMENSIONS, D - begin)
         for h in range(H):
             for k in range(starts[h], starts[h + 1]):
-                flat[places[k]] += product(Y, points[k] + begin, WT, h * D + begin, width)
+                flat[places[k]] += dot(Y, points[k] + begin, WT, h * D + begin, width)
 
 
-@part
-def grow(sums, a, b0, b1, b2, b3):
+@device_function
+def add_products(sums, a, b0, b1, b2, b3):
     """Add the products of a vector with four others to their sums."""
     return fma(a, b0, sums[0]), fma(a, b1, sums[1]), fma(a, b2, sums[2]), fma(a, b3, sums[3])
 
 
 @kernel("void(float64[:,::1], int32[:,::1], float64[:,::1])")
-def pairs_of_fields(WT, candidates, out):
-    """out[n, j (j - 1) / 2 + i] = W_h . W_h' of the candidates h and h' with the places j and i < j of a point.
+def gram_of_candidates(WT, candidates, out):
+    """Compute out[n, j (j - 1) / 2 + i] = W_h . W_h' of the candidates h and h' in the columns j and i < j.
 
-    WT (H, D), candidates (n, H'), out (n, H' (H' - 1) / 2). Costs D H'^2 / 2 operations a point: strip by strip, so
-    that the fields stay in the cache, on tiles of four and four whose sums stay in registers.
+    WT, candidates, out : (H, D), (n, H') and (n, H' (H' - 1) / 2)
+
+    Costs D H'^2 / 2 operations a point. Strips of fields stay in the cache, and sums of 4 x 4 pairs in registers.
     """
     (N, C), D = candidates.shape, WT.shape[1]
     zero, sums = fill(0.0), np.empty((TILE, TILE))
     at = np.empty(-(-C // TILE) * TILE, np.int64)
     out[:] = 0.0
-    for begin in range(0, D, NEAR):
-        end = min(begin + NEAR, D)
+    for begin in range(0, D, PAIR_STRIP_DIMENSIONS):
+        end = min(begin + PAIR_STRIP_DIMENSIONS, D)
         for n in range(N):
             for i in range(len(at)):
                 at[i] = candidates[n, min(i, C - 1)] * D
@@ -320,10 +341,10 @@ def pairs_of_fields(WT, candidates, out):
                     for d in range(begin, end, LANES):
                         b0, b1 = load(WT, at[i] + d), load(WT, at[i + 1] + d)
                         b2, b3 = load(WT, at[i + 2] + d), load(WT, at[i + 3] + d)
-                        s0 = grow(s0, load(WT, at[j] + d), b0, b1, b2, b3)
-                        s1 = grow(s1, load(WT, at[j + 1] + d), b0, b1, b2, b3)
-                        s2 = grow(s2, load(WT, at[j + 2] + d), b0, b1, b2, b3)
-                        s3 = grow(s3, load(WT, at[j + 3] + d), b0, b1, b2, b3)
+                        s0 = add_products(s0, load(WT, at[j] + d), b0, b1, b2, b3)
+                        s1 = add_products(s1, load(WT, at[j + 1] + d), b0, b1, b2, b3)
+                        s2 = add_products(s2, load(WT, at[j + 2] + d), b0, b1, b2, b3)
+                        s3 = add_products(s3, load(WT, at[j + 3] + d), b0, b1, b2, b3)
                     for b in range(TILE):
                         sums[0, b], sums[1, b] = total(s0[b]), total(s1[b])
                         sums[2, b], sums[3, b] = total(s2[b]), total(s3[b])
@@ -335,7 +356,12 @@ def pairs_of_fields(WT, candidates, out):
 
 @kernel("void(float64[:,::1], int32[:,::1], float64[:,::1])")
 def pick(table, candidates, out):
-    """out[n, i] = table[n, h] of the candidates h = candidates[n, i]; all rows belong to points."""
+    """Return out[n, i] = table[n, h] of the candidates h = candidates[n, i].
+
+    table, candidates, out : (n, H), (n, H') and (n, H')
+
+    Costs one read a candidate.
+    """
     for n in range(candidates.shape[0]):
         for i in range(candidates.shape[1]):
             out[n, i] = table[n, candidates[n, i]]
@@ -343,20 +369,23 @@ def pick(table, candidates, out):
 
 @kernel("void(float64[:,::1], int64, int32[:,::1])")
 def add_random(uniforms, atoms, candidates):
-    """Add candidates at random to those that are there, which are in rising order and stay so.
+    """Draw random candidates in addition to the given ones, without repetition; the order stays ascending.
 
-    uniforms (n, r) in [0, 1), by each of which one of those of the ``atoms`` that are not yet candidates is drawn;
-    candidates (n, H'), of which the last r are to come.
+    uniforms : (n, r) in [0, 1), one number for each drawn candidate
+    atoms : number of causes to draw from
+    candidates : (n, H'); the first H' - r are given, the last r are filled
+
+    Costs at most H' operations a drawn candidate.
     """
     N, C = candidates.shape
     R = uniforms.shape[1]
     for n in range(N):
         for r in range(R):
-            there = C - R + r
-            atom, place = np.int32(uniforms[n, r] * (atoms - there)), 0
-            while place < there and candidates[n, place] <= atom:
+            count = C - R + r
+            atom, place = np.int32(uniforms[n, r] * (atoms - count)), 0
+            while place < count and candidates[n, place] <= atom:
                 atom += 1
                 place += 1
-            for i in range(there, place, -1):
+            for i in range(count, place, -1):
                 candidates[n, i] = candidates[n, i - 1]
             candidates[n, place] = atom

@@ -1,8 +1,8 @@
-"""Vectors of numbers as a type inside kernels: what is written once here becomes SIMD code on any processor.
+"""Vectors of numbers as a type inside kernels, compiled to SIMD instructions of the processor.
 
-LLVM vectorises loops only if it can prove that arrays do not overlap, and then prefers half the width of AVX-512.
-In a kernel that says ``store(out, i, load(a, i) + load(b, i))`` there is nothing to prove. A vector has ``LANES``
-doubles or twice as many floats; processors without such wide registers get several narrow ones.
+LLVM vectorises a loop only if it can prove that arrays do not overlap, and then prefers half the width of AVX-512.
+In a kernel with ``store(out, i, load(a, i) + load(b, i))`` no proof is needed.
+A vector has ``LANES`` doubles or 2 ``LANES`` floats. Processors with narrow registers use several for a vector.
 """
 
 import operator
@@ -28,13 +28,13 @@ DOUBLES, FLOATS, INTS = (
 LOG2_E = 1.4426950408889634
 LN2_HI = 6.93147180369123816490e-01
 LN2_LO = 1.90821492927058770002e-10
-SHIFT = 6755399441055744.0  # 1.5 * 2**52: adding it leaves the nearest integer in the low bits
+SHIFT = 6755399441055744.0  # 1.5 * 2**52: the sum of x and this has the nearest integer in its low bits
 TWO_52 = 4503599627370496.0
-LOWEST = -708.0
+LOWEST_EXPONENT = -708.0
 ONE, HALF_ROOT = 0x3FF0000000000000, 0x3FE6A09E667F3BCD  # the bits of 1 and of sqrt(1/2)
 
-# Taylor's series made shorter by Chebyshev polynomials, lowest power first: exp(r) for |r| <= log(2) / 2, to 3e-18, and
-# (log((1 + s) / (1 - s)) / (2 s) - 1) / z, z = s^2, for arguments between sqrt(1/2) and sqrt(2), to 5e-18 of the log
+# Taylor series shortened by Chebyshev polynomials, lowest power first. EXP: exp(r) for |r| <= log(2) / 2, to 3e-18.
+# LOG: (log((1 + s) / (1 - s)) / (2 s) - 1) / z, z = s^2, for arguments in [sqrt(1/2), sqrt(2)], to 5e-18 of the log.
 EXP = [
     1.0,
     1.0,
@@ -85,7 +85,7 @@ MILLS = [
 
 
 class VectorType(types.Type):
-    """The type of a vector, for the compiler."""
+    """The Numba type of a vector."""
 
     def __init__(self, name: str, image: ir.VectorType) -> None:
         super().__init__(name=name)
@@ -94,7 +94,7 @@ class VectorType(types.Type):
 
 @register_model(VectorType)
 class VectorModel(models.PrimitiveModel):
-    """A vector is one LLVM value."""
+    """The data model of a vector: one LLVM value."""
 
     def __init__(self, manager: Any, kind: VectorType) -> None:
         super().__init__(manager, kind, kind.image)
@@ -104,54 +104,54 @@ Vector, Floats = VectorType("Vector", DOUBLES), VectorType("Floats", FLOATS)
 
 
 def constant(value: float) -> ir.Constant:
-    """A vector of equal doubles."""
+    """Return a vector of equal doubles."""
     return ir.Constant(DOUBLES, [ir.Constant(DOUBLE, value)] * LANES)
 
 
 def integers(value: int) -> ir.Constant:
-    """A vector of equal integers."""
+    """Return a vector of equal integers."""
     return ir.Constant(INTS, [ir.Constant(INT, value)] * LANES)
 
 
-def spread(builder: Any, value: ir.Value, kind: ir.VectorType) -> ir.Value:
-    """A number in all lanes of a vector."""
+def broadcast(builder: Any, value: ir.Value, kind: ir.VectorType) -> ir.Value:
+    """Return a vector with a number in all lanes."""
     undefined, first = ir.Constant(kind, ir.Undefined), ir.Constant(ir.IntType(32), 0)
     everywhere = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), None)
     return builder.shuffle_vector(builder.insert_element(undefined, value, first), undefined, everywhere)
 
 
-def call(builder: Any, name: str, *args: ir.Value) -> ir.Value:
-    """An LLVM operation on vectors of doubles with a vector as its result."""
+def call_llvm(builder: Any, name: str, *args: ir.Value) -> ir.Value:
+    """Call an LLVM operation on vectors of doubles that returns a vector."""
     kind = ir.FunctionType(DOUBLES, [DOUBLES] * len(args))
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, f"{name}.v{LANES}f64"), args)
 
 
 def multiply_add(builder: Any, x: ir.Value, y: ir.Value, z: ir.Value) -> ir.Value:
-    """The value x y + z, rounded once."""
-    return call(builder, "llvm.fma", x, y, z)
+    """Return x y + z, rounded once."""
+    return call_llvm(builder, "llvm.fma", x, y, z)
 
 
 def larger(builder: Any, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The larger of two, lane by lane."""
+    """Return the larger of two vectors, lane by lane."""
     return builder.select(builder.fcmp_ordered(">", x, y), x, y)
 
 
 def polynomial(builder: Any, x: ir.Value, coefficients: list[float]) -> ir.Value:
-    """Horner's scheme, odd and even powers side by side, so that neither waits for the other; lowest power first."""
+    """Return a polynomial by Horner's scheme, lowest power first; odd and even powers are independent chains."""
     square = builder.fmul(x, x)
     chains = []
-    for part in (coefficients[::2], coefficients[1::2]):
-        value = constant(part[-1])
-        for c in part[-2::-1]:
+    for half in (coefficients[::2], coefficients[1::2]):
+        value = constant(half[-1])
+        for c in half[-2::-1]:
             value = multiply_add(builder, value, square, constant(c))
         chains.append(value)
     return multiply_add(builder, chains[1], x, chains[0])
 
 
 def quotient(builder: Any, x: ir.Value, y: ir.Value) -> ir.Value:
-    """The vector x / y for y that single precision can hold: a division in single precision and two corrections.
+    """Return x / y for y in the range of single precision: a division in single precision and two corrections.
 
-    A division in double precision takes as long as a whole polynomial.
+    A division in double precision would take as long as a whole polynomial.
     """
     floats = ir.VectorType(ir.FloatType(), LANES)
     ones = ir.Constant(floats, [ir.Constant(ir.FloatType(), 1.0)] * LANES)
@@ -163,13 +163,13 @@ def quotient(builder: Any, x: ir.Value, y: ir.Value) -> ir.Value:
 
 
 def scaled(builder: Any, x: ir.Value, shifted: ir.Value) -> ir.Value:
-    """The vector x 2^k for the integers k in the low bits of k + SHIFT."""
+    """Return x 2^k for the integers k in the low bits of k + SHIFT."""
     exponent = builder.shl(builder.bitcast(shifted, INTS), integers(52))
     return builder.bitcast(builder.add(builder.bitcast(x, INTS), exponent), DOUBLES)
 
 
 def logarithm(builder: Any, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Parts e, s, p of log x = e log 2 + 2 s (1 + p): x = m 2^e with m between sqrt(1/2) and sqrt(2)."""
+    """Return e, s, p with log x = e log 2 + 2 s (1 + p), for x = m 2^e with m between sqrt(1/2) and sqrt(2)."""
     above = builder.add(builder.bitcast(x, INTS), integers(ONE - HALF_ROOT))
     e = builder.bitcast(builder.or_(builder.lshr(above, integers(52)), integers(0x4330000000000000)), DOUBLES)
     e = builder.fsub(e, constant(TWO_52 + 1023.0))
@@ -179,8 +179,8 @@ def logarithm(builder: Any, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     return e, s, builder.fmul(polynomial(builder, z, LOG), z)
 
 
-def arithmetic(symbol: Callable[..., Any], emit: str) -> None:
-    """Teach the compiler an operator between vectors of doubles."""
+def register_operator(symbol: Callable[..., Any], emit: str) -> None:
+    """Register an operator between vectors of doubles with the compiler."""
 
     @infer_global(symbol)
     class Template(ConcreteTemplate):
@@ -197,22 +197,22 @@ for symbol, emit in (
     (operator.mul, "fmul"),
     (operator.truediv, "fdiv"),
 ):
-    arithmetic(symbol, emit)
+    register_operator(symbol, emit)
 
 
-def place(context: Any, builder: Any, kind: Any, array: ir.Value, index: ir.Value, image: ir.Type) -> ir.Value:
-    """Where in a contiguous array of any shape the element with a flat index lies."""
+def pointer_to(context: Any, builder: Any, kind: Any, array: ir.Value, index: ir.Value, image: ir.Type) -> ir.Value:
+    """Return the address of the element with a flat index in a contiguous array of any shape."""
     data = context.make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [index]), image.as_pointer())
 
 
 @intrinsic
 def load(typingctx: Any, array: Any, index: Any) -> Any:
-    """The vector at a flat index of a contiguous array of doubles or floats."""
+    """Load the vector at a flat index of a contiguous array of doubles or floats."""
     kind = Vector if array.dtype == types.float64 else Floats
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
-        return builder.load(place(context, builder, sig.args[0], *args, kind.image), align=4)
+        return builder.load(pointer_to(context, builder, sig.args[0], *args, kind.image), align=4)
 
     return kind(array, types.intp), code
 
@@ -222,7 +222,7 @@ def store(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
     """Write a vector to a flat index of a contiguous array of its kind."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        builder.store(args[2], place(context, builder, sig.args[0], args[0], args[1], vector.image), align=4)
+        builder.store(args[2], pointer_to(context, builder, sig.args[0], args[0], args[1], vector.image), align=4)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, vector), code
@@ -230,25 +230,25 @@ def store(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
 
 @intrinsic
 def fill(typingctx: Any, value: Any) -> Any:
-    """A vector of equal doubles."""
-    return Vector(types.float64), lambda _, builder, __, args: spread(builder, args[0], DOUBLES)
+    """Return a vector of equal doubles."""
+    return Vector(types.float64), lambda _, builder, __, args: broadcast(builder, args[0], DOUBLES)
 
 
 @intrinsic
 def fma(typingctx: Any, x: Any, y: Any, z: Any) -> Any:
-    """The vector x y + z, rounded once."""
+    """Return x y + z, rounded once."""
     return Vector(Vector, Vector, Vector), lambda _, builder, __, args: multiply_add(builder, *args)
 
 
 @intrinsic
 def maximum(typingctx: Any, x: Any, y: Any) -> Any:
-    """The larger of two vectors, lane by lane."""
+    """Return the larger of two vectors, lane by lane."""
     return x(x, x), lambda _, builder, __, args: larger(builder, *args)
 
 
 @intrinsic
 def equals(typingctx: Any, x: Any, y: Any) -> Any:
-    """1 where two vectors are equal, 0 elsewhere."""
+    """Return 1 where two vectors are equal, 0 elsewhere."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
         return builder.select(builder.fcmp_ordered("==", *args), constant(1.0), constant(0.0))
@@ -258,7 +258,7 @@ def equals(typingctx: Any, x: Any, y: Any) -> Any:
 
 @intrinsic
 def choose(typingctx: Any, x: Any, y: Any, yes: Any, no: Any) -> Any:
-    """The vector ``yes`` where x > y, elsewhere ``no``."""
+    """Return ``yes`` where x > y, elsewhere ``no``."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
         x, y, yes, no = args
@@ -269,7 +269,7 @@ def choose(typingctx: Any, x: Any, y: Any, yes: Any, no: Any) -> Any:
 
 @intrinsic
 def total(typingctx: Any, x: Any) -> Any:
-    """Sum of the lanes: of the halves, then of their halves, and so on."""
+    """Return the sum of the lanes: of the halves, then of their halves, and so on."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
         kind = ir.FunctionType(DOUBLE, [DOUBLE, DOUBLES])
@@ -281,7 +281,7 @@ def total(typingctx: Any, x: Any) -> Any:
 
 @intrinsic
 def highest(typingctx: Any, x: Any) -> Any:
-    """The largest lane."""
+    """Return the largest lane."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
         kind = ir.FunctionType(DOUBLE, [DOUBLES])
@@ -292,54 +292,54 @@ def highest(typingctx: Any, x: Any) -> Any:
 
 
 def at_least(builder: Any, vector: ir.Value, limit: ir.Value) -> ir.Value:
-    """Which lanes are at least a number, as bits."""
-    return builder.fcmp_ordered(">=", vector, spread(builder, limit, vector.type))
+    """Return the mask of the lanes that are at least a number."""
+    return builder.fcmp_ordered(">=", vector, broadcast(builder, limit, vector.type))
 
 
-def population(builder: Any, lanes: ir.Value) -> ir.Value:
-    """How many bits are set."""
+def count_lanes(builder: Any, lanes: ir.Value) -> ir.Value:
+    """Return the number of lanes in a mask."""
     bits = builder.zext(builder.bitcast(lanes, ir.IntType(lanes.type.count)), INT)
     count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(INT, [INT]), "llvm.ctpop.i64")
     return builder.call(count, [bits])
 
 
 @intrinsic
-def count_from(typingctx: Any, x: Any, limit: Any) -> Any:
-    """How many lanes are at least a limit."""
+def count_at_least(typingctx: Any, x: Any, limit: Any) -> Any:
+    """Return the number of lanes that are at least a limit."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
-        return population(builder, at_least(builder, *args))
+        return count_lanes(builder, at_least(builder, *args))
 
     return types.int64(x, types.float64 if x == Vector else types.float32), code
 
 
 @intrinsic
-def list_from(typingctx: Any, x: Any, limit: Any, first: Any, found: Any, index: Any) -> Any:
-    """Append the numbers of the lanes that are at least a limit, counted from ``first``, to an array; returns how many.
+def append_at_least(typingctx: Any, x: Any, limit: Any, first: Any, found: Any, index: Any) -> Any:
+    """Append the numbers of the lanes that are at least a limit, counted from ``first``, to ``found``; return how many.
 
-    The int32 array is written from an index on, and must have room for all lanes.
+    ``found`` is an int32 array with space for all lanes from the index on.
     """
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
         x, limit, first, found, index = args
         lanes, int32 = x.type.count, ir.IntType(32)
         numbers = ir.VectorType(int32, lanes)
-        start = spread(builder, builder.trunc(first, int32), numbers)
+        start = broadcast(builder, builder.trunc(first, int32), numbers)
         which = at_least(builder, x, limit)
-        pointer = place(context, builder, sig.args[3], found, index, int32)
+        pointer = pointer_to(context, builder, sig.args[3], found, index, int32)
         kind = ir.FunctionType(ir.VoidType(), [numbers, pointer.type, which.type])
         name = f"llvm.masked.compressstore.v{lanes}i32"
         append = cgutils.get_or_insert_function(builder.module, kind, name)
         builder.call(append, [builder.add(start, ir.Constant(numbers, list(range(lanes)))), pointer, which])
-        return population(builder, which)
+        return count_lanes(builder, which)
 
     kind = types.float64 if x == Vector else types.float32
     return types.int64(x, kind, types.int64, found, types.intp), code
 
 
 @intrinsic
-def bits_from(typingctx: Any, x: Any, limit: Any) -> Any:
-    """Which lanes are at least a limit, as the bits of an integer."""
+def bits_at_least(typingctx: Any, x: Any, limit: Any) -> Any:
+    """Return the lanes that are at least a limit as the bits of an integer."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
         lanes = at_least(builder, *args)
@@ -350,7 +350,7 @@ def bits_from(typingctx: Any, x: Any, limit: Any) -> Any:
 
 @intrinsic
 def lowest_bit(typingctx: Any, bits: Any) -> Any:
-    """The number of the lowest bit that is set in an integer other than 0."""
+    """Return the position of the lowest set bit of a positive integer."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -359,8 +359,8 @@ def lowest_bit(typingctx: Any, bits: Any) -> Any:
 
 
 @intrinsic
-def population_of(typingctx: Any, bits: Any) -> Any:
-    """How many bits of an unsigned integer are set."""
+def count_bits(typingctx: Any, bits: Any) -> Any:
+    """Return the number of set bits of an unsigned integer."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
         count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(INT, [INT]), "llvm.ctpop.i64")
@@ -371,10 +371,10 @@ def population_of(typingctx: Any, bits: Any) -> Any:
 
 @intrinsic
 def uniform(typingctx: Any, seed: Any, counter: Any) -> Any:
-    """Numbers between 0 and 1, both excluded: SplitMix64 of a seed, those of a counter and the next ones as lanes."""
+    """Draw numbers in (0, 1) by SplitMix64 of a seed, from a counter and the next ones as lanes."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
-        seed, counter = (spread(builder, value, INTS) for value in args)
+        seed, counter = (broadcast(builder, value, INTS) for value in args)
         z = builder.add(counter, ir.Constant(INTS, [ir.Constant(INT, 1 + lane) for lane in range(LANES)]))
         z = builder.add(seed, builder.mul(z, integers(0x9E3779B97F4A7C15)))
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -388,10 +388,10 @@ def uniform(typingctx: Any, seed: Any, counter: Any) -> Any:
 
 @intrinsic
 def exp(typingctx: Any, x: Any) -> Any:
-    """Exponential of x <= 700 to 3e-16 relative; below -708 as at -708, which is 3e-308."""
+    """Return exp(x) for x <= 700 to 3e-16 relative; x is at least -708, where exp(x) is 3e-308."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
-        x = larger(builder, args[0], constant(LOWEST))
+        x = larger(builder, args[0], constant(LOWEST_EXPONENT))
         shifted = multiply_add(builder, x, constant(LOG2_E), constant(SHIFT))
         k = builder.fsub(shifted, constant(SHIFT))
         r = multiply_add(builder, k, constant(-LN2_HI), x)
@@ -403,7 +403,7 @@ def exp(typingctx: Any, x: Any) -> Any:
 
 @intrinsic
 def log(typingctx: Any, x: Any) -> Any:
-    """Natural logarithm of normal positive numbers to 3e-16 relative to max(1, |log x|)."""
+    """Return the natural logarithm of normal positive numbers to 3e-16 relative to max(1, |log x|)."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
         e, s, p = logarithm(builder, args[0])
@@ -415,8 +415,8 @@ def log(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
-def mills(typingctx: Any, x: Any) -> Any:
-    """The Mills ratio of numbers from 0 to 1e30, to 3e-14 relative."""
+def mills_ratio(typingctx: Any, x: Any) -> Any:
+    """Return the Mills ratio of numbers from 0 to 1e30, to 3e-14 relative."""
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> ir.Value:
         t = quotient(builder, constant(MILLS_AT), builder.fadd(args[0], constant(MILLS_AT)))
@@ -427,9 +427,9 @@ def mills(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic
-def root(typingctx: Any, x: Any) -> Any:
-    """The square root."""
-    return Vector(Vector), lambda _, builder, __, args: call(builder, "llvm.sqrt", *args)
+def square_root(typingctx: Any, x: Any) -> Any:
+    """Return the square root."""
+    return Vector(Vector), lambda _, builder, __, args: call_llvm(builder, "llvm.sqrt", *args)
 
 
 @intrinsic
@@ -438,10 +438,10 @@ def add_fixed(typingctx: Any, high: Any, low: Any, index: Any, x: Any, unit: Any
 
     def code(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         high, low, index, x, unit = args
-        whole = call(builder, "llvm.rint", x)
-        rest = call(builder, "llvm.rint", builder.fmul(builder.fsub(x, whole), unit))
+        whole = call_llvm(builder, "llvm.rint", x)
+        rest = call_llvm(builder, "llvm.rint", builder.fmul(builder.fsub(x, whole), unit))
         for kind, words, value in ((sig.args[0], high, whole), (sig.args[1], low, rest)):
-            here = place(context, builder, kind, words, index, INTS)
+            here = pointer_to(context, builder, kind, words, index, INTS)
             builder.store(builder.add(builder.load(here, align=8), builder.fptosi(value, INTS)), here, align=8)
         return context.get_dummy_value()
 

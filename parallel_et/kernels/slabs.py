@@ -1,4 +1,4 @@
-"""Gibbs sampling of spike-and-slab causes under a maximum: what one is, given all others, is Gaussian in pieces."""
+"""Gibbs sampling of spike-and-slab causes under a maximum; the conditional of a cause is Gaussian in pieces."""
 
 from math import exp as exp_of
 from math import log as log_of
@@ -6,42 +6,47 @@ from math import sqrt
 
 import numpy as np
 
-from parallel_et.kernels import kernel, part, scratch
+from parallel_et.kernels import device_function, kernel, scratch
 from parallel_et.kernels.random import HALF, WORD, philox
 from parallel_et.kernels.simd import (
     LANES,
     MILLS,
     MILLS_AT,
+    append_at_least,
     choose,
     equals,
     exp,
     fill,
     fma,
     highest,
-    list_from,
     load,
     maximum,
-    mills,
-    root,
+    mills_ratio,
+    square_root,
     store,
     total,
 )
 
-NATS = 40.0
-"""Pieces whose density is so far below the highest are left out."""
-FEW, SOME, BUCKETS = 12, 64, 128
-"""Transition points are dealt into buckets before they are sorted, 16 for each of eight doublings; of ``SOME`` or less
-four for each, of a few not at all."""
-NEVER = -1e300
+NEGLIGIBLE_NATS = 40.0
+"""Log density below the highest, in nats, at which pieces are discarded."""
+INSERTION_SORT_POINTS = 12
+"""Number of transition points up to which they are sorted by insertion alone."""
+COARSE_BUCKET_POINTS = 64
+"""Number of transition points up to which they are sorted with a quarter of the buckets."""
+BUCKETS = 128
+"""Buckets for sorting: 16 for each of eight doublings."""
+LOG_ZERO = -1e300
 SQRT_TWO_PI = sqrt(2 * np.pi)
-HALVES, ENOUGH = 60, 1e-6
-"""Steps of the inversion at most, and the last one's size: as each cubes what is off, nothing is left to do."""
+MAX_STEPS = 60
+"""Largest number of steps of the inversion."""
+LAST_STEP = 1e-6
+"""Size of the last step of the inversion; each step cubes the error."""
 COEFFICIENTS = np.array(MILLS)
 
 
-@part
-def ratio(x):
-    """The Mills ratio of a number from 0 on."""
+@device_function
+def mills_of_number(x):
+    """Return the Mills ratio of a number >= 0."""
     t = MILLS_AT / (MILLS_AT + x)
     z = 2.0 * t - 1.0
     square, odd, even = z * z, 0.0, 0.0
@@ -51,25 +56,25 @@ def ratio(x):
     return t * (odd * z + even)
 
 
-@part
+@device_function
 def lower_tail(x):
-    """Integral of exp(-z^2 / 2) up to x."""
-    tail = exp_of(-0.5 * x * x) * ratio(abs(x))
+    """Return the integral of exp(-z^2 / 2) up to x."""
+    tail = exp_of(-0.5 * x * x) * mills_of_number(abs(x))
     return tail if x < 0 else SQRT_TWO_PI - tail
 
 
-@part
+@device_function
 def quantile(a, b, share):
-    """Up to where between a and b so large a share of exp(-z^2 / 2) lies; Halley's method, kept within bounds."""
+    """Return the point in [a, b] below which this share of exp(-z^2 / 2) lies, by Halley's method within bounds."""
     flipped = a + b < 0
     if flipped:
         a, b, share = -b, -a, 1.0 - share
     width = b - a
     x = a + share * width
-    if width * (1.0 + b) > ENOUGH:
+    if width * (1.0 + b) > LAST_STEP:
         if a >= 0:
-            begin = ratio(a)
-            target = share * (begin - exp_of(-0.5 * width * (a + b)) * ratio(b))
+            begin = mills_of_number(a)
+            target = share * (begin - exp_of(-0.5 * width * (a + b)) * mills_of_number(b))
         else:
             begin = lower_tail(a)
             target = share * (lower_tail(b) - begin)
@@ -81,10 +86,10 @@ def quantile(a, b, share):
             x = log_of(below / (1 - below)) / 1.702
         left, right = a, b
         x = min(max(x, a), b)
-        for _ in range(HALVES):
+        for _ in range(MAX_STEPS):
             if a >= 0:
                 density = exp_of(-0.5 * (x - a) * (x + a))
-                off = begin - density * ratio(x) - target
+                off = begin - density * mills_of_number(x) - target
             else:
                 density = exp_of(-0.5 * x * x)
                 off = lower_tail(x) - begin - target
@@ -96,22 +101,19 @@ def quantile(a, b, share):
             new = x - step / (1.0 + 0.5 * step * x)
             if not left <= new <= right:
                 new = 0.5 * (left + right)
-            done = abs(new - x) <= ENOUGH * min(1.0, width)
+            done = abs(new - x) <= LAST_STEP * min(1.0, width)
             x = new
             if done:
                 break
     return -x if flipped else x
 
 
-@part
-def in_order(points, bits, largest, found, n, order, bucket, start):
-    """Sort the numbers of n ``found`` points, none of them negative nor above ``largest``, into ``order``.
-
-    bits : the same memory as points, as integers, by which they are ordered too
-    """
-    if n > FEW:
+@device_function
+def sort_points(points, bits, largest, found, n, order, bucket, start):
+    """Write the indices of n ``found`` points in [0, largest] to ``order``, sorted; ``bits`` are points as integers."""
+    if n > INSERTION_SORT_POINTS:
         points[len(points) - 1] = largest
-        last, fine = (BUCKETS // 4 - 1, 50) if n <= SOME else (BUCKETS - 1, 48)
+        last, fine = (BUCKETS // 4 - 1, 50) if n <= COARSE_BUCKET_POINTS else (BUCKETS - 1, 48)
         first = (bits[len(points) - 1] >> fine) - last
         for k in range(last + 2):
             start[k] = 0
@@ -138,27 +140,32 @@ def in_order(points, bits, largest, found, n, order, bucket, start):
         order[k] = d
 
 
-@part
-def pieces_of(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, room, ints):
-    """The slab of one cause, given the maximum of all others: a Gaussian in pieces, between the transition points.
+@device_function
+def build_pieces(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, buffers, integer_buffers):
+    """Compute the conditional density of one cause's slab, given the maximum of all others, as Gaussian pieces.
 
-    With t = s - mu its log density, less that of the spike, is odds - log(2 pi psi) / 2 - t^2 / (2 psi) and, for all
-    dimensions whose transition point (TH eq. 3.15) is below s, scale ((y - rest)^2 - (y - W s)^2). Y from ``at`` on is
-    the point, W and inverse = 1 / W from ``field`` on the field, rest (D,) the maximum of all others and zero; probe:
-    any value, the more probable the better. Returns how many pieces there are but one, the log of the highest density
-    and how far from mu any are looked at; room has for each piece: its left edge, A, then the coefficients of t and 1,
-    mean, precision, and the log of its highest density. Costs a sort of the points and some thirty operations a piece.
+    With t = s - mu, the log density relative to the spike is odds - log(2 pi psi) / 2 - t^2 / (2 psi) plus a sum.
+    Each dimension with its transition point (TH eq. 3.15) below s adds scale ((y - rest)^2 - (y - W s)^2).
+
+    Y, at : points, and start of the point
+    W, inverse, field : fields and 1 / W, and start of the field
+    rest : (D,) maximum of all other causes and zero
+    probe : any value; a probable one saves time
+    buffers : for each piece its left edge, A, the coefficients of t and 1, mean, precision and log of its peak
+
+    Returns the number of pieces less one, the log of the highest density, and the largest |t| that is considered.
+    Costs a sort of the points and some thirty operations a piece.
     """
-    edges, A, B, C, mean, precision, _, points, peak, a, b, c = room
-    found, order, bucket, start, bits = ints
+    edges, A, B, C, mean, precision, _, points, peak, a, b, c = buffers
+    found, order, bucket, start, bits = integer_buffers
     V, width = LANES, len(rest)
     zero, one, half = fill(0.0), fill(1.0), fill(0.5)
     v, squares = fill(probe), zero
     for d in range(0, width, V):
         gap = load(Y, at + d) - maximum(load(rest, d), v * load(W, field + d))
         squares = fma(gap, gap, squares)
-    # no density is above that of points that are explained entirely, and the highest not below that of the probe
-    reach = sqrt(2 * psi * (NATS + scale * total(squares)) + (probe - mu) ** 2)
+    # the density at s is at most that of a point explained without error; the peak is at least that of the probe
+    reach = sqrt(2 * psi * (NEGLIGIBLE_NATS + scale * total(squares)) + (probe - mu) ** 2)
     low, high = fill(mu - reach), fill(mu + reach)
     n, centre, twice = 0, fill(mu), fill(2.0)
     sum_a, sum_b, sum_c = zero, zero, zero
@@ -173,8 +180,8 @@ def pieces_of(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, room,
         store(c, d, c_d)
         below = choose(low, point, one, zero)
         sum_a, sum_b, sum_c = fma(below, a_d, sum_a), fma(below, b_d, sum_b), fma(below, c_d, sum_c)
-        n += list_from(choose(high, point, one, zero) - below, 0.5, d, found, n)
-    in_order(points, bits, mu + reach, found, n, order, bucket, start)
+        n += append_at_least(choose(high, point, one, zero) - below, 0.5, d, found, n)
+    sort_points(points, bits, mu + reach, found, n, order, bucket, start)
 
     all_a, all_b, all_c = total(sum_a), total(sum_b), total(sum_c)
     edges[0] = -reach
@@ -187,10 +194,10 @@ def pieces_of(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, room,
         all_c += c[d]
     A[n], B[n], C[n] = all_a, all_b, all_c
     for k in range(n + 1, n + 1 + V):
-        A[k], B[k], C[k] = 0.0, 0.0, NEVER
+        A[k], B[k], C[k] = 0.0, 0.0, LOG_ZERO
         edges[k] = reach
 
-    tops, twice_scale, by_slab = fill(NEVER), fill(2 * scale), fill(1 / psi)
+    tops, twice_scale, by_slab = fill(LOG_ZERO), fill(2 * scale), fill(1 / psi)
     factor, level = fill(scale), fill(odds - 0.5 * log_of(2 * np.pi * psi))
     for k in range(0, n + 1, V):
         tau, nu = fma(twice_scale, load(A, k), by_slab), twice_scale * load(B, k)
@@ -207,28 +214,28 @@ def pieces_of(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, room,
     return n, highest(tops), reach
 
 
-@part
-def masses(n, top, room):
-    """The integrals of the densities of all pieces, in units of the highest density; returns their sum.
+@device_function
+def integrate_pieces(n, top, buffers):
+    """Write the integrals of all pieces, in units of the highest density; return their sum.
 
-    Costs some hundred operations a piece, of those that matter.
+    Costs some 100 operations a piece.
     """
-    edges, _, B, C, mean, precision, mass, _, peak, _, _, _ = room
+    edges, _, B, C, mean, precision, mass, _, peak, _, _, _ = buffers
     V, zero, one, half, sums = LANES, fill(0.0), fill(1.0), fill(0.5), fill(0.0)
     height, straight = fill(top), fill(SQRT_TWO_PI)
     for k in range(0, n + 1, V):
         log_peak = load(peak, k)
-        if highest(log_peak) < top - NATS:
+        if highest(log_peak) < top - NEGLIGIBLE_NATS:
             store(mass, k, zero)
             continue
         tau, nu, kappa, place = load(precision, k), load(B, k), load(C, k) - height, load(mean, k)
-        left, right, width_of = load(edges, k), load(edges, k + 1), root(tau)
+        left, right, width_of = load(edges, k), load(edges, k + 1), square_root(tau)
         begin, end = (left - place) * width_of, (right - place) * width_of
         density = exp(fma(left, nu - half * tau * left, kappa))
-        area = density * mills(maximum(begin, zero - begin))
+        area = density * mills_ratio(maximum(begin, zero - begin))
         area = choose(zero, begin, zero - area, area)
         density = exp(fma(right, nu - half * tau * right, kappa))
-        beyond = density * mills(maximum(end, zero - end))
+        beyond = density * mills_ratio(maximum(end, zero - end))
         area = area - choose(zero, end, zero - beyond, beyond)
         inside = choose(zero, begin, choose(zero, end, zero, one), zero)
         if highest(inside) > 0:
@@ -239,13 +246,13 @@ def masses(n, top, room):
     return total(sums)
 
 
-@part
-def drawn(u, n, top, reach, mu, room):
-    """The value of a cause by a number u in [0, 1), 0 where it is inactive; the rest is as ``pieces_of`` has it."""
-    edges, _, _, _, mean, precision, mass, _, _, _, _, _ = room
-    if top + log_of(2.0 * reach) < log_of(max(u, 1e-300)):  # the chance is less than the odds, and these than that
+@device_function
+def draw_value(u, n, top, reach, mu, buffers):
+    """Return the value of a cause by a uniform number u, 0 for an inactive cause; arguments as for ``build_pieces``."""
+    edges, _, _, _, mean, precision, mass, _, _, _, _, _ = buffers
+    if top + log_of(2.0 * reach) < log_of(max(u, 1e-300)):  # an upper bound of the odds is below u
         return 0.0
-    whole = masses(n, top, room)
+    whole = integrate_pieces(n, top, buffers)
     log_odds = top + log_of(max(whole, 1e-300))
     chance = 1.0 / (1.0 + exp_of(-log_odds)) if log_odds > -700 else 0.0
     if u >= chance:
@@ -266,9 +273,9 @@ def drawn(u, n, top, reach, mu, room):
     return mu + min(max(t, edges[k]), edges[k + 1])
 
 
-@part
-def rooms(width):
-    """Where ``pieces_of`` works: arrays of doubles, and of integers."""
+@device_function
+def new_buffers(width):
+    """Return the arrays of ``build_pieces``: of doubles, and of integers."""
     size = width + 2 * LANES
     points = scratch(size)
     doubles = (
@@ -314,18 +321,23 @@ def sample(
     joint,
     draws,
 ):
-    """Sweeps of Gibbs sampling over each point's candidates, each in turn by its exact conditional (TH eq. 3.13).
+    """Draw values of each point's candidates by Gibbs sampling, each from its exact conditional (TH eq. 3.13).
 
-    Y (n, width); WT and inverse = 1 / W (H, width), which is infinite where rows are padded; precision = 1 / sigma^2;
-    odds, mu, psi (H,); level: log joint of no cause and a point that it explains; candidates (n, C); order (sweeps, m):
-    which of these are drawn in each sweep; betas (sweeps,); key, first: of the random numbers, unless ``uniforms``
-    (n, chains sweeps m) has them; begin (n, chains, C): values, 0 for none. After ``burn`` sweeps the values at the end
-    of each are drawn: draws (n, (sweeps - burn) chains, C) out, and joint (n,) out: the mean of their log p(s, y).
-    Costs what ``pieces_of`` does for each candidate of a sweep and chain.
+    Y, WT, inverse : (n, width), (H, width) and 1 / W, which is infinite in the padding
+    precision, odds, mu, psi : 1 / sigma^2, and (H,)
+    level : log joint of no cause and a point that is explained without error
+    candidates, order : (n, C), and (sweeps, m) candidates to draw in each sweep
+    betas, burn : (sweeps,) 1 / T, and number of sweeps before the first draw
+    key, first, uniforms : key of the random numbers and first point, or (n, chains sweeps m) numbers
+    begin : (n, chains, C) initial values, 0 for an inactive cause
+    draws : (n, (sweeps - burn) chains, C) out, the values at the end of each sweep
+    joint : (n,) out, mean of log p(s, y) over the draws
+
+    Costs one ``build_pieces`` and ``integrate_pieces`` for each candidate of a sweep and chain.
     """
     N, C = candidates.shape
     sweeps, chains, width, V = order.shape[0], begin.shape[1], Y.shape[1], LANES
-    room, ints = rooms(width)
+    buffers, integer_buffers = new_buffers(width)
     rest, s = scratch(width), np.empty(C)
     zero = fill(0.0)
     one, other = key & WORD, key >> HALF
@@ -354,11 +366,11 @@ def sample(
                     number += 1
                     probe = s[j] if s[j] != 0 else mu[h]
                     scale = 0.5 * precision * betas[t]
-                    pieces, top, reach = pieces_of(
+                    pieces, top, reach = build_pieces(
                         Y, n * width, WT, inverse, h * width, rest, scale, betas[t] * odds[h], mu[h], psi[h], probe,
-                        room, ints,
+                        buffers, integer_buffers,
                     )  # fmt: skip
-                    s[j] = drawn(u, pieces, top, reach, mu[h], room)
+                    s[j] = draw_value(u, pieces, top, reach, mu[h], buffers)
                 if t >= burn:
                     for d in range(0, width, V):
                         store(rest, d, zero)
@@ -383,18 +395,24 @@ def sample(
     "void(float64[:,::1], float64[:,::1], float64[:,::1], float64, float64[::1], float64[::1], float64[::1], "
     "float64[:,::1])"
 )
-def log_odds_of_singles(Y, WT, inverse, precision, odds, mu, psi, logs):
-    """What each cause as the only one adds to the log joint of no cause, its value integrated out; (n, H) out."""
+def log_odds_of_singletons(Y, WT, inverse, precision, odds, mu, psi, logs):
+    """Compute the gain of each singleton in the log joint over no cause, its value integrated out.
+
+    Y, WT, inverse, precision, odds, mu, psi : as for ``sample``
+    logs : (n, H) out
+
+    Costs one ``build_pieces`` and ``integrate_pieces`` a point and cause.
+    """
     N, width = Y.shape
-    room, ints = rooms(width)
+    buffers, integer_buffers = new_buffers(width)
     rest = np.zeros(width)
     for n in range(N):
         for h in range(len(WT)):
-            pieces, top, _ = pieces_of(
+            pieces, top, _ = build_pieces(
                 Y, n * width, WT, inverse, h * width, rest, 0.5 * precision, odds[h], mu[h], psi[h], mu[h],
-                room, ints,
+                buffers, integer_buffers,
             )  # fmt: skip
-            logs[n, h] = top + log_of(max(masses(pieces, top, room), 1e-300))
+            logs[n, h] = top + log_of(max(integrate_pieces(pieces, top, buffers), 1e-300))
 
 
 @kernel(
@@ -402,9 +420,14 @@ def log_odds_of_singles(Y, WT, inverse, precision, odds, mu, psi, logs):
     "float64[:,::1], float64[:,::1])"
 )
 def sums_of_maxima(Y, WT, states, values, q, used, products, squares):
-    """Sums over draws, by weight, of s y and s^2 for the cause that is the largest in a dimension (TH eq. 3.37).
+    """Add the weighted sums over draws of s y and s^2 for the cause with the maximum in each dimension (TH eq. 3.37).
 
-    states, values (n, K, g), q (n, K), used (n,); products and squares (H, width) are added to.
+    Y, WT : (n, width) and (H, width)
+    states, values : (n, K, g) causes and their values in each draw
+    q, used : (n, K) weights and (n,) points to use
+    products, squares : (H, width) added to
+
+    Costs 4 |s| width operations a draw.
     """
     N, K, G = states.shape
     width, V = Y.shape[1], LANES

@@ -1,49 +1,52 @@
-"""What all truncated posteriors share: single causes outside the candidates, and the weights that matter."""
+"""Shared parts of truncated posteriors: singleton states outside the candidates, and the non-negligible weights."""
 
 from math import exp as exp_of
 from math import log as log_of
 
 import numpy as np
 
-from parallel_et.kernels import NEGLIGIBLE, kernel, part, scratch
+from parallel_et.kernels import NEGLIGIBLE_WEIGHT, device_function, kernel, scratch
 from parallel_et.kernels.simd import LANES, exp, fill, fma, highest, load, maximum, store, total
 
 
-@part
-def weigh_singles(n, beta, precision, base, bias, candidates, peak, singles):
-    """Weights of single causes of point n, in place of their products; returns the new peak and their sum.
-
-    The weights are relative to the largest of all states; the candidates are in the tree of states and get 0.
-    """
-    H = singles.shape[1]
+@device_function
+def weigh_singletons(n, beta, precision, base, bias, candidates, peak, singletons):
+    """Replace the products of singletons of point n by weights relative to the peak; return the peak and their sum."""
+    H = singletons.shape[1]
     whole = H - H % LANES
     for i in range(candidates.shape[1]):
-        singles[n, candidates[n, i]] = -np.inf
+        singletons[n, candidates[n, i]] = -np.inf
     scale, top = fill(precision), fill(-np.inf)
     for h in range(0, whole, LANES):
-        value = fma(load(singles, n * H + h), scale, load(bias, h))
-        store(singles, n * H + h, value)
+        value = fma(load(singletons, n * H + h), scale, load(bias, h))
+        store(singletons, n * H + h, value)
         top = maximum(top, value)
     best = highest(top)
     for h in range(whole, H):
-        singles[n, h] = singles[n, h] * precision + bias[h]
-        best = max(best, singles[n, h])
+        singletons[n, h] = singletons[n, h] * precision + bias[h]
+        best = max(best, singletons[n, h])
     peak = max(peak, best + base)
     inverse_temperature, shift, sum_q = fill(beta), fill(base - peak), fill(0.0)
     for h in range(0, whole, LANES):
-        value = exp(inverse_temperature * (load(singles, n * H + h) + shift))
-        store(singles, n * H + h, value)
+        value = exp(inverse_temperature * (load(singletons, n * H + h) + shift))
+        store(singletons, n * H + h, value)
         sum_q = sum_q + value
-    sum_singles = total(sum_q)
+    sum_singletons = total(sum_q)
     for h in range(whole, H):
-        singles[n, h] = exp_of(beta * (singles[n, h] + (base - peak)))
-        sum_singles += singles[n, h]
-    return peak, sum_singles
+        singletons[n, h] = exp_of(beta * (singletons[n, h] + (base - peak)))
+        sum_singletons += singletons[n, h]
+    return peak, sum_singletons
 
 
 @kernel("void(float64[:,::1], float64, float64[::1])")
 def weigh(logs, beta, evidence):
-    """Replace log joints (n, K) by weights q ~ p^beta; evidence (n,) out: F_n = log sum p^beta. One exp a state."""
+    """Replace log joints by posterior weights q ~ p^beta (ET eq. 20).
+
+    logs : (n, K) log joints in, weights out
+    evidence : (n,) out, F_n = log sum p^beta
+
+    Costs one exp a state.
+    """
     N, K = logs.shape
     width = -(-K // LANES) * LANES
     row = scratch(width)
@@ -69,13 +72,18 @@ def weigh(logs, beta, evidence):
 
 @kernel("Tuple((int64[::1], int32[::1], float64[::1]))(float64[:,::1])")
 def significant(weights):
-    """The weights (n, m) that are not negligible: where each row starts (n + 1,), their columns and their values."""
+    """Return the non-negligible weights, row by row.
+
+    weights : (n, m)
+
+    Returns the start of each row (n + 1,), the columns and the values. Costs two comparisons a weight.
+    """
     N, M = weights.shape
     start = np.zeros(N + 1, np.int64)
     for n in range(N):
         count = 0
         for m in range(M):
-            count += weights[n, m] >= NEGLIGIBLE
+            count += weights[n, m] >= NEGLIGIBLE_WEIGHT
         start[n + 1] = start[n] + count
     column, value = np.empty(start[N], np.int32), np.empty(start[N])
     for n in range(N):
@@ -83,7 +91,7 @@ def significant(weights):
         if k == start[n + 1]:
             continue
         for m in range(M):
-            if weights[n, m] >= NEGLIGIBLE:
+            if weights[n, m] >= NEGLIGIBLE_WEIGHT:
                 column[k] = m
                 value[k] = weights[n, m]
                 k += 1
@@ -92,9 +100,12 @@ def significant(weights):
 
 @kernel("void(int64[::1], int32[::1], float64[::1], int32[::1], float64[::1])")
 def heaviest(start, column, value, best, weight):
-    """The largest value of each row of ``significant`` ones, of equal ones the first.
+    """Find the largest value of each row of ``significant`` weights, the first of equal values.
 
-    best (n,) out: its column; weight (n,) out: the value itself; -1 and 0 for a row without any.
+    start, column, value : (n + 1,), (m,), (m,) weights as from ``significant``
+    best, weight : (n,) out, column and value; -1 and 0 for an empty row
+
+    Costs a comparison a value.
     """
     for n in range(len(best)):
         best[n], weight[n] = -1, 0.0
@@ -108,10 +119,14 @@ def heaviest(start, column, value, best, weight):
     "float64[:,::1])"
 )
 def means(candidates, members, start, state, weight, first, cause, single, out):
-    """out[n, h] = <s_h> under the weights of the states and of the single causes.
+    """Compute out[n, h] = <s_h> under the weights of the states and of the singletons.
 
-    candidates (n, H'), members (K, gamma); start, state, weight: the states that matter, row by row; first, cause,
-    single: the single causes that do; out (n, H).
+    candidates, members : (n, H') causes, and (K, gamma) states of the table
+    start, state, weight : states with non-negligible weight, row by row
+    first, cause, single : singletons with non-negligible weight, row by row
+    out : (n, H)
+
+    Costs |s| additions a state.
     """
     out[:] = 0.0
     for n in range(len(out)):

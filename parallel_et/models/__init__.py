@@ -1,11 +1,11 @@
-"""One file a model; a new file in here is found by its name. What they share is in ``parts``."""
+"""Generative models, one file each. A job finds a model by the name of its file; ``components`` has the shared code."""
 
 from parallel_et.core.latent_states import Latents, binary
 from parallel_et.core.model import UNUSED, BlockView, EnumeratingView, Evaluator, Model
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.registry import Registry
 from parallel_et.core.types import Param, Params, Rule, Settings, Statistic, Summary, Totals, largest, largest_square
-from parallel_et.models.components.fields import divided, sums_by_atom, with_none
+from parallel_et.models.components.fields import divide_or_keep, sums_by_atom, with_empty_row
 from parallel_et.models.components.noises import SIGMA, Binary, Gauss, Poisson
 from parallel_et.models.components.priors import PI, Bernoulli, Categorical
 
@@ -33,11 +33,11 @@ __all__ = [
     "Summary",
     "Totals",
     "binary",
-    "divided",
+    "divide_or_keep",
     "largest",
     "largest_square",
     "sums_by_atom",
-    "with_none",
+    "with_empty_row",
 ]
 
 MODELS = Registry(__name__, "MODEL", Model, {"bsc": "linca"})

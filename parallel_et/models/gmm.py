@@ -1,4 +1,11 @@
-"""A mixture of Gaussians with clusters of several shapes (TV Alg. 2)."""
+"""A mixture of Gaussians: each point belongs to one cluster with its own mean and covariance.
+
+    p(y) = sum_c pi_c Gauss(y; W_c, var_c)
+
+The model suits real-valued data in groups, and gives soft assignments of points to clusters.
+The covariances are spherical, diagonal, full, or one full matrix for all clusters ("tied").
+The E-step is exact, or truncated to the clusters of largest joint (TV Alg. 2).
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -10,9 +17,9 @@ from parallel_et.core.model import shape_of
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.types import Block, Param, Params, Statistic, Summary, Sums, Totals
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.components.covariances import KINDS, SHARE
-from parallel_et.models.components.mixture import PI, JointForm, Members, Mixture
-from parallel_et.models.components.rounding import RESIDUAL
+from parallel_et.models.components.covariances import KINDS, MIN_VARIANCE_FRACTION
+from parallel_et.models.components.mixture import PI, ClusterDensity, Memberships, Mixture
+from parallel_et.models.components.rounding import RESIDUAL_ROUNDING
 
 
 class GMMOptions(ModelOptions):
@@ -20,27 +27,27 @@ class GMMOptions(ModelOptions):
 
     covariance: Literal["spherical", "diagonal", "full", "tied"] = Field(
         "spherical",
-        description="a variance for each cluster, one for each of its dimensions, a matrix for each, or one for all",
+        description="one variance a cluster, one for each dimension of a cluster, one matrix a cluster, or one for all",
     )
     reg: float = Field(
         1e-6,
         ge=0,
         le=1e50,
-        description="added to all variances that are learned; without it, at 0, the free energy never falls",
+        description="added to all learned variances; the free energy is certain to never fall at 0",
     )
 
 
-NEAR = 4.0
-"""Variances up to this multiple of their floor are reported."""
+REPORTED_FLOOR_MULTIPLE = 4.0
+"""Multiple of the variance floor. Variances up to it are reported."""
 
 
 class GMM(Mixture):
-    """y ~ Gauss(W_c, var_c) given the cluster c; the M-step is that of textbooks, over the considered clusters."""
+    """y ~ Gauss(W_c, var_c) given the cluster c. The M-step is the usual one, restricted to the considered clusters."""
 
     Options = GMMOptions
     params = {
         "W": Param("DH", "means of the clusters", rows="k-means++"),
-        "var": Param("H", "their variances or covariances"),
+        "var": Param("H", "variances or covariances of the clusters"),
         "pi": PI,
     }
 
@@ -59,17 +66,17 @@ class GMM(Mixture):
 
     def initial_value(self, name: str, summary: Summary) -> tuple[Any, float]:
         if name == "var":
-            variances = np.broadcast_to(summary.spreads, self.D) ** 2
+            variances = np.broadcast_to(summary.std_by_dim, self.D) ** 2
             return self.kind.along(np.where(variances > 0, variances, summary.spread**2 or 1.0)), 0.0
         return super().initial_value(name, summary)
 
     def filled(self, name: str, value: float) -> np.ndarray:
-        start = self.kind.of(value) if name == "var" else value
+        start = self.kind.isotropic(value) if name == "var" else value
         return np.broadcast_to(start, shape_of(self, name)).copy()
 
     def constrain(self, params: Params) -> Params:
         inside = dict(super().constrain(params))
-        return inside | ({"var": self.kind.inside(inside["var"])} if "var" in inside else {})
+        return inside | ({"var": self.kind.constrain(inside["var"])} if "var" in inside else {})
 
     def draw(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         states = self.prior.draw(params, rng, count)
@@ -87,34 +94,38 @@ class GMM(Mixture):
         pi = params["pi"] / params["pi"].sum()
         offset = params["W"] - (params["W"] @ pi)[:, None]
         overall = (offset**2) @ pi + pi @ np.broadcast_to(variances, (self.H, self.D))
-        least = self.kind.variances(self.kind.along(NEAR * self.least(overall, summary)))
+        reported = self.kind.variances(self.kind.along(REPORTED_FLOOR_MULTIPLE * self.variance_floor(overall, summary)))
         reg = self.options.reg
-        if count := int((variances <= least).sum()):
-            yield f"var: {count} of {variances.size} variances are at their floor, which follows from the data"
-        if count := int(((reg > 0.5 * variances) & (variances > least)).sum()):
+        if count := int((variances <= reported).sum()):
+            yield f"var: {count} of {variances.size} variances are at their floor, which depends on the data"
+        if count := int(((reg > 0.5 * variances) & (variances > reported)).sum()):
             yield (
                 f"model.reg = {reg:g} makes up more than half of {count} of {variances.size} variances: "
-                "the data are small beside it"
+                "the data are small in comparison"
             )
 
-    def form(self, params: Params) -> JointForm:
-        return self.kind.form(params)
+    def density(self, params: Params) -> ClusterDensity:
+        return self.kind.density(params)
 
-    def sums_besides(self) -> dict[str, Statistic]:
-        return self.kind.sums(self.reach)
+    def extra_statistics(self) -> dict[str, Statistic]:
+        return self.kind.sums(self.largest_gap)
 
-    def reach(self, params: Params, summary: Summary) -> np.ndarray:
-        W, rounding = params["W"], RESIDUAL * summary.heights
-        far = np.abs(W - summary.means[:, None]).max(1) + np.sqrt(summary.points) * summary.spreads + rounding
-        return pad_rows(np.minimum(far, summary.heights + np.abs(W).max(1))[None])[0]
+    def largest_gap(self, params: Params, summary: Summary) -> np.ndarray:
+        W, rounding = params["W"], RESIDUAL_ROUNDING * summary.largest_by_dim
+        spread = (
+            np.abs(W - summary.mean_by_dim[:, None]).max(1) + np.sqrt(summary.points) * summary.std_by_dim + rounding
+        )
+        return pad_rows(np.minimum(spread, summary.largest_by_dim + np.abs(W).max(1))[None])[0]
 
-    def collect_besides(self, params: Params, block: Block, members: Members, used: np.ndarray, total: Sums) -> None:
-        self.kind.collect(params["W"], block, members, used, total)
+    def accumulate_extra(
+        self, params: Params, block: Block, memberships: Memberships, used: np.ndarray, total: Sums
+    ) -> None:
+        self.kind.collect(params["W"], block, memberships, used, total)
 
-    def carried_besides(self, sums: Totals, gaps: np.ndarray, old: Params, move: np.ndarray) -> Totals:
-        return self.kind.carried(sums, gaps, old, move)
+    def adjust_extra_sums(self, sums: Totals, gaps: np.ndarray, old: Params, move: np.ndarray) -> Totals:
+        return self.kind.adjust_sums(sums, gaps, old, move)
 
-    def maximise_besides(
+    def maximise_extra(
         self, params: Params, W: np.ndarray, gaps: np.ndarray, sums: Totals, used: np.ndarray, summary: Summary
     ) -> Params:
         if "var" not in self.options.learn:
@@ -122,18 +133,18 @@ class GMM(Mixture):
         move, active = (W - params["W"]).T, sums["active"]
         apart = params["W"] - params["W"][:, :1]
         mean = (gaps.sum(0) + apart @ active) / active.sum()
-        overall = self.kind.squares_along(self.kind.carried(sums, gaps, params, mean - apart.T)) / active.sum()
+        overall = self.kind.squares_along(self.kind.adjust_sums(sums, gaps, params, mean - apart.T)) / active.sum()
         with np.errstate(divide="ignore", invalid="ignore"):
-            new = self.kind.learn(params, move, gaps, sums) + self.kind.of(self.options.reg)
-        return {"var": self.kind.settle(params["var"], new, used, self.least(overall, summary))}
+            new = self.kind.learn(params, move, gaps, sums) + self.kind.isotropic(self.options.reg)
+        return {"var": self.kind.update(params["var"], new, used, self.variance_floor(overall, summary))}
 
-    def least(self, overall: np.ndarray, summary: Summary) -> np.ndarray:
-        """Return the least variances of the dimensions (D,), whose variances of all points are ``overall``.
+    def variance_floor(self, overall: np.ndarray, summary: Summary) -> np.ndarray:
+        """Return the variance floor of each dimension (D,), from the variances ``overall`` (D,) of all points.
 
-        They follow from the data alone, and have the unit of a dimension, wherever it begins. So the free energy does
-        not fall when clusters of few points reach them.
+        The floor depends on the data alone and scales with them.
+        The free energy therefore does not fall when clusters with few points reach the floor.
         """
-        return np.maximum((RESIDUAL * summary.heights) ** 2, SHARE * overall)
+        return np.maximum((RESIDUAL_ROUNDING * summary.largest_by_dim) ** 2, MIN_VARIANCE_FRACTION * overall)
 
 
 MODEL = GMM

@@ -1,4 +1,12 @@
-"""Invariant exclusive component analysis (InvECA): objects at any place of an image, each with a mask and features."""
+"""Invariant exclusive component analysis (InvECA): objects at any place of an image occlude each other.
+
+    p(s, x, order) = prod_h (pi_h / places)^s_h (1 - pi_h)^(1 - s_h) / |s|!
+    a_hi ~ Bernoulli(W_hi),    y_p ~ Gauss(T_hi, sigma^2 I),    h the nearest object with a_hi = 1 at pixel p = x_h + i
+
+A pixel without an opaque object is black. Images are periodic: their edges are connected.
+The opacities a are summed over in closed form, so EM is exact.
+The model suits images in which the same small objects occur at different positions.
+"""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -19,25 +27,25 @@ from parallel_et.core.windows import Windows
 from parallel_et.errors import UserError
 from parallel_et.kernels import inveca, truncated
 from parallel_et.kernels.rows import aligned, padded
-from parallel_et.models.components.fields import block_norms, with_none
+from parallel_et.models.components.fields import block_norms, with_empty_row
 from parallel_et.models.components.noises import SIGMA, Gauss
-from parallel_et.models.components.priors import EDGE, PI, Ordered
+from parallel_et.models.components.priors import MIN_PROBABILITY, PI, Ordered
 from parallel_et.models.components.windows import typical_windows
 
-LARGEST = 64
-"""Pixels a side of an object: a kernel multiplies one number up to 2 for each eighth of them."""
-NOWHERE = -1e4
-"""Log probability that what is behind the last pixel of an object is opaque."""
-PIECE = 1 << 21
-"""Bytes of the correlations that are computed at a time."""
-WINDOWS = 48
-"""Points for each object, one window of each, that features begin with."""
+MAX_SIDE_PIXELS = 64
+"""Largest side of an object in pixels: a kernel multiplies size^2 / 8 numbers of up to 2."""
+LOG_PROBABILITY_OUTSIDE = -1e4
+"""Log probability that a padding pixel of an object is opaque."""
+CORRELATION_BYTES = 1 << 21
+"""Memory in bytes of the correlations of one chunk of points."""
+WINDOWS_PER_OBJECT = 48
+"""Number of points per object from which initial features are taken, one window a point."""
 
 
 class InvECAOptions(ModelOptions):
-    """The keys of [model] of its own."""
+    """The keys of [model] for inveca."""
 
-    size: int = Field(10, ge=1, le=LARGEST, description="pixels a side of an object")
+    size: int = Field(10, ge=1, le=MAX_SIDE_PIXELS, description="pixels a side of an object")
     rows: int | None = Field(None, ge=1, le=10_000, description="rows of an image; by default it is square")
     channels: int = Field(3, ge=1, le=1000, description="values of a pixel, side by side in a point: 3 for colours")
 
@@ -47,13 +55,14 @@ class InvECAEvaluator(Evaluator):
 
     Attributes
     ----------
-    opaque, clear : (H, wide) log W and log(1 - W) of all pixels of each object
+    opaque : (H, wide) log W of all pixels of each object
+    clear : (H, wide) log(1 - W)
     features : (H, C, wide)
-    orders : (H + 1,) T log m!, as 1 / m! is the prior of orders at any temperature
+    orders : (H + 1,) T log m!, because the prior of an order is 1 / m! at any temperature
     odds : (H,) or (1,) log odds that an object is active
     empty : log joint of no active object and a point of zeros
     precision : 1 / sigma^2
-    patterns : (C + 1, H, rows, columns // 2 + 1) conjugate Fourier transforms of images that points are correlated with
+    patterns : (C + 1, H, rows, columns // 2 + 1) conjugate Fourier transforms of the correlated images
     offset : (H,) added to the correlations
     """
 
@@ -62,8 +71,8 @@ class InvECAEvaluator(Evaluator):
     def __init__(self, model: "InvECA", params: Params, settings: Settings) -> None:
         super().__init__(model, params, settings)
         variance, W = float(params["sigma"]) ** 2, params["W"].T
-        features = params["T"].T.reshape(model.H, model.inside, model.channels).transpose(0, 2, 1)
-        self.opaque = model.pad_pixels(np.log(W), NOWHERE)
+        features = params["T"].T.reshape(model.H, model.object_pixels, model.channels).transpose(0, 2, 1)
+        self.opaque = model.pad_pixels(np.log(W), LOG_PROBABILITY_OUTSIDE)
         self.clear = model.pad_pixels(np.log1p(-W))
         self.features = model.pad_pixels(features)
         self.orders = settings.temperature * gammaln(np.arange(model.H + 1) + 1.0)
@@ -84,7 +93,7 @@ class InvECAEvaluator(Evaluator):
         return Y, *self.model.grid, self.model.size, *parts, base, self.odds, self.orders, self.precision
 
     def log_joint(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """Return log p(s, y), (...), with the prior of orders to the power T: annealing does not change this prior."""
+        """Return log p(s, y), (...). The prior of orders is raised to T, so annealing does not change this prior."""
         shape, D = np.broadcast_shapes(Y.shape[:-1], states.shape[:-1]), self.model.D
         flat = np.ascontiguousarray(np.broadcast_to(Y, (*shape, D))).reshape(-1, D)
         listed = np.ascontiguousarray(np.broadcast_to(states, (*shape, states.shape[-1])), np.int32)
@@ -110,7 +119,7 @@ class InvECAView(EnumeratingView):
         inveca.log_states(*self.evaluator.kernel_terms(self.block.rows, self.base), states, logs)
         return logs
 
-    def log_singles(self) -> np.ndarray:
+    def log_singletons(self) -> np.ndarray:
         states = np.arange(self.model.latents.atoms, dtype=np.int32)[None, :, None]
         logs = np.empty((len(self), self.model.latents.atoms))
         for n in range(len(self)):
@@ -119,10 +128,10 @@ class InvECAView(EnumeratingView):
         return logs
 
     def scores(self) -> np.ndarray:
-        """Return how well each object fits at each place, (n, H, places), by correlations.
+        """Return the fit of each object at each place, (n, H, places): sum_i W_i (min(|y|^2, 2 sigma^2) - |y - T_i|^2).
 
-        sum_i W_i (min(|y|^2, 2 sigma^2) - |y - T_i|^2): a fit is to be better than that of anything else, to which a
-        pixel costs no more than two of noise. So bright places do not attract dark objects.
+        Any other explanation of a pixel is assumed to cost at most 2 sigma^2.
+        Bright places therefore do not attract dark objects. The sums are computed as correlations.
         """
         model, by = self.model, self.evaluator
         images = self.block.rows[:, : model.D].reshape(-1, model.places, model.channels)
@@ -138,12 +147,12 @@ class InvECAView(EnumeratingView):
         return found + by.offset[:, None]
 
     def select(self, count: int) -> np.ndarray:
-        """Return the best place of each object, and of these the best; beyond H candidates also other places."""
-        n, step = len(self), max(1, PIECE // (16 * self.model.H * self.model.places))
+        """Return the objects of best fit, each at its best place; beyond H candidates also other places."""
+        n, step = len(self), max(1, CORRELATION_BYTES // (16 * self.model.H * self.model.places))
         candidates = np.empty((n, count), np.int32)
         for first in range(0, n, step):
             some = slice(first, min(first + step, n))
-            candidates[some] = best_places(self.part(some).scores(), count)
+            candidates[some] = best_places(self.subset(some).scores(), count)
         return candidates
 
     def over_table(self, candidates: np.ndarray, table: Table, beta: float) -> Tabled:
@@ -151,10 +160,10 @@ class InvECAView(EnumeratingView):
         logs, order = np.empty((n, K)), np.lexsort(table.members.T[::-1])
         terms = self.evaluator.kernel_terms(self.block.rows, self.base)
         inveca.log_table(*terms, candidates, table.members, table.size, order, logs)
-        if self.singles:
-            alone = self.log_singles()
-            np.put_along_axis(alone, candidates, -np.inf, 1)  # these are in the table
-            logs = np.hstack([logs, alone])
+        if self.singletons:
+            singletons = self.log_singletons()
+            np.put_along_axis(singletons, candidates, -np.inf, 1)  # these are in the table
+            logs = np.hstack([logs, singletons])
         evidence = np.empty(n)
         truncated.weigh(logs, beta, evidence)
         return Tabled(evidence, candidates, table, *map(Sparse.of, np.split(logs, [K], 1)))
@@ -173,11 +182,10 @@ class InvECAView(EnumeratingView):
 
 
 class InvECA(Model):
-    """A pixel shows the nearest of the active objects that is opaque there; else it is black.
+    """Objects with masks W and features T at any place; a pixel shows the nearest active object that is opaque there.
 
-    Object h at place x is opaque in the pixel x + i with the probability W_ih, independently, and has there the
-    features T_ih; images go round their edges. A state lists its atoms from the farthest to the nearest; atom h + x H
-    is object h with its upper left corner at pixel x. Which pixels are opaque is summed over, so EM is exact.
+    A state lists its atoms from the farthest to the nearest.
+    Atom h + x H is object h with its upper left corner at pixel x.
     """
 
     Options = InvECAOptions
@@ -191,7 +199,12 @@ class InvECA(Model):
         "anneal": {"iterations": 50, "temperature": 1.0},
     }
     params = {
-        "W": Param("PH", "masks: how probably each pixel of an object is opaque", low=EDGE, high=1 - EDGE),
+        "W": Param(
+            "PH",
+            "masks: probability that a pixel of an object is opaque",
+            low=MIN_PROBABILITY,
+            high=1 - MIN_PROBABILITY,
+        ),
         "T": Param("FH", "features: the values of each pixel of an object", rows="random"),
         "sigma": SIGMA,
         "pi": PI,
@@ -203,21 +216,21 @@ class InvECA(Model):
         pixels = max(1, dims // self.channels)
         rows = options.rows or max(1, isqrt(pixels))
         self.grid = (rows, max(1, pixels // rows))
-        self.inside, self.places = self.size**2, self.grid[0] * self.grid[1]
-        self.wide = padded(self.inside)
-        self.sizes = {**self.sizes, "P": self.inside, "F": self.inside * self.channels}
-        ways = max(self.places, self.inside)  # an image has at least the pixels of an object, whose job is checked
+        self.object_pixels, self.places = self.size**2, self.grid[0] * self.grid[1]
+        self.padded_pixels = padded(self.object_pixels)
+        self.sizes = {**self.sizes, "P": self.object_pixels, "F": self.object_pixels * self.channels}
+        places = max(self.places, self.object_pixels)  # ``check`` refuses images that are smaller than an object
         self.windows = Windows(self.grid, self.size, self.channels)
-        self.latents = Latents(self.H * ways, ordered=True, owner=tuple(range(self.H)) * ways, windows=self.windows)
+        self.latents = Latents(self.H * places, ordered=True, owner=tuple(range(self.H)) * places, windows=self.windows)
         self.prior, self.noise = Ordered(self.H, self.places), Gauss()
 
     def evaluator(self, params: Params, settings: Settings) -> InvECAEvaluator:
         return InvECAEvaluator(self, params, settings)
 
     def pad_pixels(self, table: np.ndarray, rest: float = 0.0) -> np.ndarray:
-        """Return a table of pixels of objects (..., P) as kernels take it, (..., wide), with ``rest`` beyond them."""
-        found = aligned((*table.shape[:-1], self.wide))
-        found[..., : self.inside], found[..., self.inside :] = table, rest
+        """Return a table of the pixels of objects (..., P) padded with ``rest`` for the kernels, (..., wide)."""
+        found = aligned((*table.shape[:-1], self.padded_pixels))
+        found[..., : self.object_pixels], found[..., self.object_pixels :] = table, rest
         return found
 
     @classmethod
@@ -240,18 +253,18 @@ class InvECA(Model):
         return (0.5, 0.0) if name == "W" else (0.0, summary.rms or 1.0)
 
     def points_for_fields(self) -> int:
-        return WINDOWS * self.H
+        return WINDOWS_PER_OBJECT * self.H
 
     def fields_from_points(self, points: np.ndarray) -> np.ndarray:
-        """Return windows of points in which an object stands by itself, of H different kinds."""
+        """Return H different windows of the points that each show an isolated object, (F, H)."""
         images = points.T.reshape(-1, *self.grid, self.channels)
         return typical_windows(images, self.size, self.H).reshape(self.H, -1).T
 
     def nanoseconds(self, states: int) -> float:
-        return 1.0 * self.inside * states + 10.0 * self.H * self.places
+        return 1.0 * self.object_pixels * states + 10.0 * self.H * self.places
 
-    def pictures(self, params: Params) -> np.ndarray:
-        """Return each object alone, at the upper left corner of an image, as a point, (D, H)."""
+    def cause_images(self, params: Params) -> np.ndarray:
+        """Return each object alone at the upper left corner of an image as a point, (D, H)."""
         objects = params["T"].reshape(self.size, self.size, self.channels, self.H)
         images = np.zeros((*self.grid, self.channels, self.H))
         images[: self.size, : self.size] = params["W"].reshape(self.size, self.size, 1, self.H) * objects
@@ -261,22 +274,22 @@ class InvECA(Model):
         return self._layers(params["W"].T, params, states)
 
     def _layers(self, masks: np.ndarray, params: Params, states: np.ndarray) -> np.ndarray:
-        """Images (..., D) of states (..., g), with masks (H, P), or (..., g, P) of each layer."""
+        """Return images (..., D) of states (..., g), from masks of objects (H, P) or of layers (..., g, P)."""
         flat = states.reshape(-1, states.shape[-1])
-        features = with_none(params["T"].T.reshape(self.H, self.inside, self.channels))
+        features = with_empty_row(params["T"].T.reshape(self.H, self.object_pixels, self.channels))
         images = np.zeros((len(flat), self.places, self.channels))
         each = masks.reshape(*flat.shape, -1) if masks.ndim > 2 else None
         rows = np.arange(len(flat))[:, None]
         for place in range(flat.shape[1]):
             cause = np.where(flat[:, place] >= 0, flat[:, place] % self.H, -1)
-            mask = with_none(masks)[cause] if each is None else each[:, place] * (cause >= 0)[:, None]
+            mask = with_empty_row(masks)[cause] if each is None else each[:, place] * (cause >= 0)[:, None]
             pixels = self.windows.pixels(np.maximum(flat[:, place], 0) // self.H)
             images[rows, pixels] += mask[..., None] * (features[cause] - images[rows, pixels])
         return images.reshape(*states.shape[:-1], self.D)
 
     def draw(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         states = self.prior.draw(params, rng, count)
-        masks = with_none(params["W"].T)[np.where(states >= 0, states % self.H, -1)]
+        masks = with_empty_row(params["W"].T)[np.where(states >= 0, states % self.H, -1)]
         images = self._layers((rng.random(masks.shape) < masks).astype(np.float64), params, states)
         return self.noise.draw(params, rng, images), states
 
@@ -284,27 +297,29 @@ class InvECA(Model):
 
     def statistics(self, stage: str) -> Mapping[str, Statistic]:
         return {
-            "numerator": Statistic((self.H, self.channels, self.wide), lambda params, summary: summary.largest),
-            "shown": Statistic((self.H, self.wide)),
-            "passed": Statistic((self.H, self.wide)),
+            "numerator": Statistic(
+                (self.H, self.channels, self.padded_pixels), lambda params, summary: summary.largest
+            ),
+            "shown": Statistic((self.H, self.padded_pixels)),
+            "passed": Statistic((self.H, self.padded_pixels)),
             "active": Statistic((self.H,)),
             "square": Statistic((), lambda params, summary: self.D * summary.largest**2),
         }
 
     def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         learn, points = self.options.learn, float(sums["points"])
-        shown, passed = (sums[name][:, : self.inside] for name in ("shown", "passed"))
-        seen = sums["numerator"][:, :, : self.inside].transpose(0, 2, 1)
-        T, W = params["T"].T.reshape(seen.shape), params["W"].T
+        shown, passed = (sums[name][:, : self.object_pixels] for name in ("shown", "passed"))
+        numerator = sums["numerator"][:, :, : self.object_pixels].transpose(0, 2, 1)
+        T, W = params["T"].T.reshape(numerator.shape), params["W"].T
         if "W" in learn:
-            there = shown + passed
-            W = np.where(there > UNUSED * points, shown / np.maximum(there, UNUSED * points), W)
+            reached = shown + passed
+            W = np.where(reached > UNUSED * points, shown / np.maximum(reached, UNUSED * points), W)
         if "T" in learn:
             known = shown > UNUSED * points
-            T = np.where(known[..., None], seen / np.where(known, shown, 1.0)[..., None], T)
-        error = float(sums["square"]) + float(np.sum(T * (T * shown[..., None] - 2 * seen)))
+            T = np.where(known[..., None], numerator / np.where(known, shown, 1.0)[..., None], T)
+        error = float(sums["square"]) + float(np.sum(T * (T * shown[..., None] - 2 * numerator)))
         return {
-            "W": np.clip(W, EDGE, 1 - EDGE).T,
+            "W": np.clip(W, MIN_PROBABILITY, 1 - MIN_PROBABILITY).T,
             "T": T.reshape(self.H, -1).T,
             "sigma": self.noise.learn(params, error, points, summary),
             "pi": self.prior.learn(params, sums["active"], points, settings),

@@ -1,4 +1,10 @@
-"""MCA_3: maximal causes of counts, fields from states of one or two causes, priors from up to three (MCA sec. 4.1)."""
+"""MCA_3: maximal causes of counts with the learning rules of the MCA paper (sec. 4.1).
+
+    p(s) = prod_h pi_h^s_h (1 - pi_h)^(1 - s_h),    p(y | s) = prod_d Poisson(y_d; max_h s_h W_dh),    W >= 0
+
+W is learned from states of one or two causes, pi from states of up to three.
+The model suits counts, and comparisons with the results of the paper; ``mca`` is the general model.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,22 +12,22 @@ from typing import Any
 import numpy as np
 
 from parallel_et.core.types import OwnSchedule, Param, Params, Settings, Statistic, Summary, Totals
-from parallel_et.kernels.responsibilities import HARD
+from parallel_et.kernels.responsibilities import HARD_RHO
 from parallel_et.models.components.fields import W
-from parallel_et.models.components.maximal import MaximalModel, Softness, exponentials
+from parallel_et.models.components.maximal import MaximalModel, Softness, exponential_softness
 from parallel_et.models.components.noises import CountsOptions
 from parallel_et.models.components.priors import PI
 
-LAMBDA = 0.2
-"""Slope of the sigmoid at T = 2 (MCA eq. 35)."""
+SLOPE_AT_TWO = 0.2
+"""Slope of the sigmoid at T = 2, lambda in MCA eq. 35."""
 
 
 class MCA3(MaximalModel):
-    """Non-negative fields of which the largest active one sets the mean of a count, each with a prior of its own.
+    """Non-negative fields; the largest active one sets the mean of a count. Each cause may have its own prior.
 
-    With all causes as candidates and gamma = 3 the E-step is that of MCA eq. 16 and 17: W is learned from the states
-    of one and two causes, though those of three are considered, and pi from all, those of three counted alpha times.
-    That makes up for points with more causes, until as many points have at most two causes as pi says.
+    With all causes as candidates and gamma = 3, the E-step is that of MCA eq. 16 and 17.
+    States of three causes count alpha times for pi, which makes up for points with more than three causes.
+    The M-step raises alpha until the fraction of points with at most two causes agrees with pi.
     """
 
     Options = CountsOptions
@@ -29,20 +35,22 @@ class MCA3(MaximalModel):
     params = {
         "W": W._replace(low=0.0),
         "pi": PI,
-        "alpha": Param("", "how often states of more than two causes count for pi, or where it begins", 1.0, 1.0),
+        "alpha": Param(
+            "", "weight of states with more than two causes in the M-step of pi, or its initial value", 1.0, 1.0
+        ),
     }
     schedules = {
         "slope": OwnSchedule(
-            lambda temperature: min(HARD, LAMBDA / (temperature - 1)) if temperature > 1 else HARD,
-            least=0.0,
-            does=f"steepness of the sigmoid by which two causes share a dimension; by default {LAMBDA} / (T - 1); from "
-            f"{HARD:g} on, as at T = 1 and below, it is a step",
+            lambda temperature: min(HARD_RHO, SLOPE_AT_TWO / (temperature - 1)) if temperature > 1 else HARD_RHO,
+            low=0.0,
+            description="slope of the sigmoid that divides a dimension between two causes, by default "
+            f"{SLOPE_AT_TWO} / (T - 1); the sigmoid is a step at T <= 1, and from {HARD_RHO:g} on",
         )
     }
-    shared = 2
+    max_learned_causes = 2
 
     def softness(self, WT: np.ndarray, settings: Settings) -> Softness:
-        return exponentials(WT, settings.model["slope"], min(self.shared, settings.most))
+        return exponential_softness(WT, settings.model["slope"], min(self.max_learned_causes, settings.max_active))
 
     def statistics(self, stage: str) -> Mapping[str, Statistic]:
         return {**super().statistics(stage), "many": Statistic((self.H + 1,))}
@@ -50,10 +58,10 @@ class MCA3(MaximalModel):
     def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         points, many, alpha = float(sums["points"]), sums["many"], float(params["alpha"])
         active: Any = sums["active"] + (alpha - 1) * many[:-1]
-        few = 1 - float(many[-1]) / points
-        expected = self.prior.share(params, self.shared)
+        observed = 1 - float(many[-1]) / points
+        expected = self.prior.fraction_up_to(params, self.max_learned_causes)
         new = super().maximise(stage, params, {**sums, "active": active}, settings, summary)
-        return {**new, "alpha": np.array(max(1.0, alpha + expected - few))}
+        return {**new, "alpha": np.array(max(1.0, alpha + expected - observed))}
 
 
 MODEL = MCA3

@@ -1,4 +1,12 @@
-"""Non-negative matrix factorisation with binary causes (ET sec. 4.1, App. D)."""
+"""Non-negative matrix factorisation (NMF) with binary causes: non-negative fields add up.
+
+    p(s) = prod_h pi^s_h (1 - pi)^(1 - s_h),    W >= 0
+    p(y | s) = Gauss(y; W s, sigma^2 I)  or  prod_d Poisson(y_d; (W s)_d)
+
+The model suits non-negative data made of parts with a fixed strength: parts of images, topics, spectra.
+Data may be negative because of Gaussian noise.
+See ET sec. 4.1 and App. D.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -13,20 +21,20 @@ from parallel_et.kernels import counts
 from parallel_et.models.components.fields import (
     W,
     best_below,
-    divided,
+    divide_or_keep,
     overshoot,
     overshoot_of_counts,
     rows_of,
     sums_by_atom,
 )
-from parallel_et.models.components.initial_fields import FROM_MOMENTS, sure_start
+from parallel_et.models.components.initial_fields import FIRST_JOB_WITH_MOMENTS, initial_sigma_and_pi
 from parallel_et.models.components.linear import LinearModel, LinearView
 from parallel_et.models.components.moments import Moments
 from parallel_et.models.components.noises import SIGMA, NoiseOptions, Poisson, without_sigma
 from parallel_et.models.components.priors import PI, Bernoulli
 
-TIE = 1e-12
-"""Relative difference of squared errors below which two solutions of the M-step are equally good."""
+TIE_TOLERANCE = 1e-12
+"""Relative difference of squared errors. Two solutions of the M-step within this difference are equally good."""
 
 
 class NMFOptions(NoiseOptions):
@@ -34,20 +42,20 @@ class NMFOptions(NoiseOptions):
 
     mstep: Literal["clamp", "multiplicative"] = Field(
         "clamp",
-        description="the solution clamped at zero (ET eq. 26), or 20 multiplicative steps (eq. 27); with Poisson noise "
-        "always one multiplicative step, of the divergence",
+        description="the solution clamped at zero (ET eq. 26), or 20 multiplicative steps (eq. 27); Poisson noise "
+        "always uses one multiplicative step of the divergence",
     )
 
 
 class NMF(Model):
-    """Non-negative fields that add up. The data may be negative, by the noise.
+    """Non-negative fields that add up.
 
-    Candidates are the causes whose fields stay below y: the upper bound of ET eq. 28, in logarithms.
-    An instance is one of ``NMFOfGauss`` or ``NMFOfCounts``, as the key ``noise`` says.
+    The candidates are the causes whose fields stay below y, by the logarithm of the upper bound of ET eq. 28.
+    The key ``noise`` decides whether an instance is an ``NMFOfGauss`` or an ``NMFOfCounts``.
     """
 
     Options = NMFOptions
-    first_job = FROM_MOMENTS
+    first_job = FIRST_JOB_WITH_MOMENTS
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI}
 
     def __new__(cls, options: Any, dims: int) -> "NMF":
@@ -85,9 +93,9 @@ class NMFOfGauss(NMF, LinearModel):
             return self._multiplied(WT, sums.ys, sums.ss, points), nowhere
         new = settings.algebra.solve(WT, sums, points)[0]
         if settings.undisturbed:
-            # what is clamped may be worse than what was there; multiplicative steps never are
+            # clamped fields may be worse than the old ones; multiplicative steps never are
             new, ys, ss = np.maximum(new, 0.0), sums.ys, sums.ss
-            worse = ~improved(WT, new, ys, ss)
+            worse = ~improved_dimensions(WT, new, ys, ss)
             new[:, worse] = self._multiplied(WT[:, worse], ys[:, worse], ss, points)
         return new, nowhere
 
@@ -105,7 +113,7 @@ class NMFOfCountsView(EnumeratingView):
 
     def select(self, count: int) -> np.ndarray:
         params, rows = self.evaluator.params, self.block.rows
-        fields = np.maximum(params["W"], counts.LEAST)
+        fields = np.maximum(params["W"], counts.LEAST_MEAN)
         WT, logs = rows_of({"W": fields}), rows_of({"W": np.log(fields)})
         bias = Bernoulli(self.model.H).odds(params) - fields.sum(0)
         return best_below(overshoot_of_counts(rows, WT, logs), count, rows, logs, 1.0, bias)
@@ -114,9 +122,9 @@ class NMFOfCountsView(EnumeratingView):
 class NMFOfCounts(NMF):
     """Non-negative fields that add up to the means of counts: y_d ~ Poisson((W s)_d).
 
-    The M-step is that of EM with the counts of each cause hidden as well, by which a count is shared among the active
-    causes by their rates: a multiplicative step of the divergence. The logarithm of a sum has no Gram form, and all is
-    computed over explicit states, as for any model.
+    The M-step treats the counts of each cause as further hidden variables.
+    The active causes share a count in proportion to their rates, which is a multiplicative step of the divergence.
+    The logarithm of a sum has no Gram form, so the E-step enumerates states.
     """
 
     View = NMFOfCountsView
@@ -129,7 +137,7 @@ class NMFOfCounts(NMF):
         self.params = without_sigma(self.params, options)
 
     def values_with_moments(self, probability: float, summary: Summary) -> dict[str, float]:
-        return sure_start(self, probability, summary)
+        return initial_sigma_and_pi(self, probability, summary)
 
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         return binary(states, self.H) @ params["W"].T
@@ -138,33 +146,33 @@ class NMFOfCounts(NMF):
         return active @ params["W"].T
 
     def log_joint(self, params: Params, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        mean = np.maximum(self.mean(params, states), counts.LEAST)
+        mean = np.maximum(self.mean(params, states), counts.LEAST_MEAN)
         return self.prior.log(params, states) + self.noise.log(params, Y, mean)
 
     def statistics(self, stage: str) -> Mapping[str, Statistic]:
-        return {"shares": Statistic((self.H, self.D), largest), "active": Statistic((self.H,))}
+        return {"counts": Statistic((self.H, self.D), largest), "active": Statistic((self.H,))}
 
     def accumulate(self, stage: str, params: Params, Y: np.ndarray, states: np.ndarray, q: np.ndarray) -> Totals:
-        surprise = q[:, None] * Y / np.maximum(self.mean(params, states), counts.LEAST)
+        ratio = q[:, None] * Y / np.maximum(self.mean(params, states), counts.LEAST_MEAN)
         return {
-            "shares": sums_by_atom(states, surprise, self.H) * params["W"].T,
+            "counts": sums_by_atom(states, ratio, self.H) * params["W"].T,
             "active": sums_by_atom(states, q, self.H),
         }
 
     def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         active, points = sums["active"], float(sums["points"])
-        fields = divided(sums["shares"].T, active, UNUSED * points, params["W"])
+        fields = divide_or_keep(sums["counts"].T, active, UNUSED * points, params["W"])
         return {"W": fields, "pi": self.prior.learn(params, active, points, settings)}
 
 
-def improved(old: np.ndarray, new: np.ndarray, ys: np.ndarray, ss: np.ndarray) -> np.ndarray:
-    """Return the dimensions in which fields ``new`` (H, D) have a squared error below that of the ``old``, (D,) bool.
+def improved_dimensions(old: np.ndarray, new: np.ndarray, ys: np.ndarray, ss: np.ndarray) -> np.ndarray:
+    """Return the dimensions in which fields ``new`` (H, D) have a smaller squared error than the ``old``, (D,) bool.
 
-    A difference within ``TIE`` of the terms that make it counts as none, so that rounding does not decide.
+    A difference within ``TIE_TOLERANCE`` of its terms counts as zero, because it may be a rounding error.
     """
     change = new - old
     gain = (change * (2 * (ys - ss @ old) - ss @ change)).sum(0)
-    return gain > TIE * (np.abs(change) * np.abs(ys)).sum(0)
+    return gain > TIE_TOLERANCE * (np.abs(change) * np.abs(ys)).sum(0)
 
 
 MODEL = NMF

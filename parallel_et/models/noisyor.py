@@ -1,4 +1,9 @@
-"""Noisy-or: binary data in which every active cause switches values on, each with a probability of its own."""
+"""Noisy-or: each active cause switches on binary values, independently of the other causes.
+
+    p(s) = prod_h pi^s_h (1 - pi)^(1 - s_h),    p(y_d = 1 | s) = 1 - prod_h (1 - W_dh s_h),    0 < W_dh < 1
+
+The model suits binary data in which any cause is enough: symptoms of diseases, tags of documents, clicks.
+"""
 
 from typing import Any
 
@@ -6,22 +11,23 @@ import numpy as np
 
 from parallel_et.errors import UserError
 from parallel_et.models import PI, UNUSED, Bernoulli, Binary, Model, Param, Params, Settings, Statistic, Summary, Totals
-from parallel_et.models.components.fields import divided, sums_by_atom, with_none
-from parallel_et.models.components.initial_fields import FROM_MOMENTS
+from parallel_et.models.components.fields import divide_or_keep, sums_by_atom, with_empty_row
+from parallel_et.models.components.initial_fields import FIRST_JOB_WITH_MOMENTS
 
 
 class NoisyOr(Model):
-    """y_d ~ Bernoulli(1 - prod_h (1 - W_dh s_h)): a value is 1 if any active cause has switched it on.
+    """A value is 1 if at least one active cause has switched it on.
 
-    The M-step is that of EM with the switches hidden as well: a value that is 1 was switched on by an active cause h
-    with the probability W_dh / (1 - prod_h (1 - W_dh s_h)), one that is 0 by none.
+    The M-step treats the switches as further hidden variables.
+    An active cause h has switched on a value of 1 with the probability W_dh / (1 - prod_h (1 - W_dh s_h)).
+    No cause has switched on a value of 0.
     """
 
     prior: Bernoulli
     first_job = {
         "data": {"points": 300, "value": 1.0, "overlap": "max", "noise": {"kind": "none"}},
-        "model": FROM_MOMENTS["model"],
-        "anneal": {**FROM_MOMENTS["anneal"], "iterations": 50},
+        "model": FIRST_JOB_WITH_MOMENTS["model"],
+        "anneal": {**FIRST_JOB_WITH_MOMENTS["anneal"], "iterations": 50},
     }
     params = {"W": Param("DH", "probability that a cause switches a value on", low=1e-6, high=1 - 1e-6), "pi": PI}
 
@@ -34,22 +40,22 @@ class NoisyOr(Model):
 
     def check(self, summary: Summary) -> None:
         if summary.negative or summary.largest > 1 or abs(summary.mean - summary.rms**2) > 1e-9:
-            raise UserError(f"data: expected zeros and ones for noisyor, found others up to {summary.largest:g}")
+            raise UserError(f"data: expected zeros and ones for noisyor, found other values up to {summary.largest:g}")
 
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
-        return -np.expm1(with_none(np.log1p(-params["W"].T))[states].sum(-2))
+        return -np.expm1(with_empty_row(np.log1p(-params["W"].T))[states].sum(-2))
 
     def statistics(self, stage: str) -> dict[str, Statistic]:
         return {"switched": Statistic((self.H, self.D)), "active": Statistic((self.H,))}
 
     def accumulate(self, stage: str, params: Params, Y: np.ndarray, states: np.ndarray, q: np.ndarray) -> Totals:
-        by_whom = np.divide(Y, self.mean(params, states), out=np.zeros(Y.shape), where=Y > 0)
-        switched = sums_by_atom(states, q[:, None] * by_whom, self.H) * params["W"].T
+        fractions = np.divide(Y, self.mean(params, states), out=np.zeros(Y.shape), where=Y > 0)
+        switched = sums_by_atom(states, q[:, None] * fractions, self.H) * params["W"].T
         return {"switched": switched, "active": sums_by_atom(states, q, self.H)}
 
     def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         active, points = sums["active"], float(sums["points"])
-        W = divided(sums["switched"].T, active, UNUSED * points, params["W"])
+        W = divide_or_keep(sums["switched"].T, active, UNUSED * points, params["W"])
         return {"W": W, "pi": self.prior.learn(params, active, points, settings)}
 
 

@@ -1,4 +1,12 @@
-"""Occlusive components analysis (OCA): causes with masks and features, of which the nearest hides those behind it."""
+"""Occlusive components analysis (OCA): the nearest active cause hides the causes behind it.
+
+    p(s, order) = prod_h pi^s_h (1 - pi)^(1 - s_h) / |s|!
+    p(y | s, order) = prod_d Gauss(y_d; W_dh T_h, sigma^2 I),    h the cause shown in pixel d
+
+A cause has a mask W_h, one value a pixel, and features T_h, such as a colour.
+The cause shown in a pixel is the active one with the largest product of |W_dh| and its proximity (OCA eq. 3).
+The model suits images of objects that occlude each other at fixed positions, with several channels a pixel.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +17,7 @@ import numpy as np
 from pydantic import Field
 from scipy.special import gammaln
 
-from parallel_et.core.latent_states import Latents, Table, best
+from parallel_et.core.latent_states import Latents, Table, best_atoms
 from parallel_et.core.model import UNUSED, EnumeratingView, Evaluator, Model
 from parallel_et.core.options import ModelOptions
 from parallel_et.core.posterior import Listed, Posterior, Sparse, Tabled
@@ -17,20 +25,20 @@ from parallel_et.core.types import OwnSchedule, Param, Params, Settings, Statist
 from parallel_et.errors import UserError
 from parallel_et.kernels import occlusion
 from parallel_et.kernels.rows import aligned, pad_rows, padded
-from parallel_et.models.components.fields import all_products, block_norms, with_none
+from parallel_et.models.components.fields import all_products, block_norms, with_empty_row
 from parallel_et.models.components.noises import SIGMA, Gauss
 from parallel_et.models.components.priors import PI, Ordered
-from parallel_et.models.components.rounding import SHARP, far
-from parallel_et.models.components.weighted_states import weighted
+from parallel_et.models.components.rounding import MIN_ERROR_FRACTION, imprecise_points
+from parallel_et.models.components.weighted_states import weighted_states
 
-SHARPEST = 21.0
-"""Sharpness of the occlusion in the M-step from T = 1.05 on (OCA sec. 4.1)."""
-HARD = 50.0
-"""From this sharpness on only the cause that is shown has a share in a pixel."""
+MAX_RHO = 21.0
+"""Largest default sharpness rho of the occlusion in the M-step, reached at T = 1.05 (OCA sec. 4.1)."""
+HARD_RHO = 50.0
+"""Sharpness rho of a hard occlusion: from here on, only the cause shown in a pixel is responsible for it."""
 
 
 class OCAOptions(ModelOptions):
-    """The keys of [model] of its own."""
+    """The keys of [model] for oca."""
 
     channels: int = Field(3, ge=1, le=1000, description="values of a pixel, side by side in a point: 3 for colours")
 
@@ -42,11 +50,11 @@ class OCAEvaluator(Evaluator):
     ----------
     masks, heights : (H, wide) W and |W| of all pixels
     features : (H, C)
-    pictures : (H, width) each cause alone, as a point
-    powers, kappa : (H, wide), (gamma + 1, gamma) factors of the shares of the M-step; see the kernel
-    hard : whether only the cause that is shown has a share in a pixel
-    orders : (H + 1,) T log m!, as 1 / m! is the prior of orders at any temperature
-    bias : (H,) part of the log joint of each single cause that does not depend on the point
+    images : (H, width) each cause alone, as a point
+    powers, kappa : (H, wide), (gamma + 1, gamma) factors of the responsibilities of the M-step; see the kernel
+    hard : whether only the cause shown in a pixel is responsible for it
+    orders : (H + 1,) T log m!, because the prior of an order is 1 / m! at any temperature
+    bias : (H,) log joint of each single cause without the terms that depend on the point
     odds : (H,) or (1,) log odds that a cause is active
     empty : log joint of no active cause and a point of zeros
     precision : 1 / sigma^2
@@ -58,29 +66,32 @@ class OCAEvaluator(Evaluator):
         super().__init__(model, params, settings)
         W, rho = params["W"].T, settings.model["rho"]
         variance, odds = float(params["sigma"]) ** 2, model.prior.odds(params)
-        self.pictures = pad_rows(model.pictures(params).T)
+        self.images = pad_rows(model.cause_images(params).T)
         self.masks = model.pad_pixels(W)
         self.heights = np.abs(self.masks)
         self.features = np.ascontiguousarray(params["T"].T)
-        self.hard = settings.undisturbed or rho >= HARD
-        self.powers = self.heights if self.hard else model.pad_pixels(powers_of(np.abs(W), rho), 1.0)
-        most = max(1, settings.most)
+        self.hard = settings.undisturbed or rho >= HARD_RHO
+        self.powers = self.heights if self.hard else model.pad_pixels(relative_powers(np.abs(W), rho), 1.0)
+        most = max(1, settings.max_active)
         size, place = np.arange(most + 1)[:, None], np.arange(most)
-        self.kappa = (1 + np.minimum(place / np.maximum(1, size - 1), 1.0)) ** min(rho, HARD)
+        self.kappa = (1 + np.minimum(place / np.maximum(1, size - 1), 1.0)) ** min(rho, HARD_RHO)
         self.orders = settings.temperature * gammaln(np.arange(model.H + 1) + 1.0)
-        self.bias = odds - 0.5 / variance * block_norms(self.pictures)
+        self.bias = odds - 0.5 / variance * block_norms(self.images)
         self.odds = np.atleast_1d(odds)
         self.empty = model.prior.empty(params) - 0.5 * model.D * np.log(2 * np.pi * variance)
         self.precision = 1 / variance
 
     def log_joint(self, Y: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """Return log p(s, y), (...), with the prior of orders to the power T: annealing does not change this prior."""
-        odds = with_none(np.broadcast_to(self.odds, self.model.H))[states].sum(-1) - self.orders[(states >= 0).sum(-1)]
+        """Return log p(s, y), (...). The prior of orders is raised to T, so annealing does not change this prior."""
+        odds = (
+            with_empty_row(np.broadcast_to(self.odds, self.model.H))[states].sum(-1)
+            - self.orders[(states >= 0).sum(-1)]
+        )
         return self.empty + odds - 0.5 * self.precision * ((Y - self.model.mean(self.params, states)) ** 2).sum(-1)
 
 
 class OCAView(EnumeratingView):
-    """A block of points under OCA: log joints pixel by pixel, or by residuals where the kernels lose digits."""
+    """A block of points under OCA. Where kernels lose digits, log joints are computed from residuals."""
 
     model: "OCA"
     evaluator: OCAEvaluator
@@ -92,18 +103,18 @@ class OCAView(EnumeratingView):
 
     @cached_property
     def product(self) -> np.ndarray:
-        """Products of the points with all pictures, (n, H)."""
-        return all_products(self.block.rows, self.evaluator.pictures)
+        """Products of the points with the images of all causes, (n, H)."""
+        return all_products(self.block.rows, self.evaluator.images)
 
     def select(self, count: int) -> np.ndarray:
-        return best(self.product - 0.5 * block_norms(self.evaluator.pictures), count)
+        return best_atoms(self.product - 0.5 * block_norms(self.evaluator.images), count)
 
     def over_table(self, candidates: np.ndarray, table: Table, beta: float) -> Posterior:
-        if len(far(self.base)):
+        if len(imprecise_points(self.base)):
             return super().over_table(candidates, table, beta)
         by, n = self.evaluator, len(candidates)
         evidence, weights = np.empty(n), np.empty((n, len(table)))
-        alone = self.product.copy() if self.singles else np.empty((n, 0))
+        singletons = self.product.copy() if self.singletons else np.empty((n, 0))
         occlusion.posterior(
             self.block.rows,
             self.model.pixels,
@@ -119,14 +130,14 @@ class OCAView(EnumeratingView):
             candidates,
             table.members,
             table.size,
-            alone,
+            singletons,
             evidence,
             weights,
         )
-        return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(alone))
+        return Tabled(evidence, candidates, table, Sparse.of(weights), Sparse.of(singletons))
 
     def log_joint(self, states: np.ndarray) -> np.ndarray:
-        if len(far(self.base)):
+        if len(imprecise_points(self.base)):
             return super().log_joint(states)
         by, logs = self.evaluator, np.empty(states.shape[:2])
         occlusion.log_states(
@@ -144,16 +155,16 @@ class OCAView(EnumeratingView):
         )
         return logs
 
-    def log_singles(self) -> np.ndarray:
-        if len(far(self.base)):
-            return super().log_singles()
+    def log_singletons(self) -> np.ndarray:
+        if len(imprecise_points(self.base)):
+            return super().log_singletons()
         return self.product * self.evaluator.precision + self.evaluator.bias + self.base[:, None]
 
     def accumulate(self, stage: str, posterior: Tabled | Listed, used: np.ndarray, total: Sums) -> None:
-        names, inner = ("numerator", "denominator", "alone", "active"), np.empty(len(self))
+        names, inner = ("numerator", "denominator", "singletons", "active"), np.empty(len(self))
         declared = self.model.statistics(stage)
         found = [np.zeros(declared[name].shape) for name in names]
-        by, states, T = self.evaluator, weighted(posterior, self.model.H), self.evaluator.settings.temperature
+        by, states, T = self.evaluator, weighted_states(posterior, self.model.H), self.evaluator.settings.temperature
         occlusion.weighted_sums(
             self.block.rows,
             self.model.pixels,
@@ -170,16 +181,16 @@ class OCAView(EnumeratingView):
         )
         for name, values in zip(names, found, strict=True):
             total.add(name, values)
-        if stage == "all":  # as F_n = <log p^beta> - <log q>
+        if stage == "all":  # from F_n = <log p^beta> - <log q>
             gap = by.empty - T * posterior.evidence - inner
             errors = 2 / by.precision * gap
-            coarse = used & ~(gap > SHARP * (np.abs(by.empty) + np.abs(inner)))
+            coarse = used & ~(gap > MIN_ERROR_FRACTION * (np.abs(by.empty) + np.abs(inner)))
             if coarse.any():  # the difference has lost its digits
                 errors[coarse] = self.squared_residuals(posterior, coarse)[coarse]
             total.add("error", errors[used].sum())
 
     def squared_residuals(self, posterior: Tabled | Listed, some: np.ndarray) -> np.ndarray:
-        """Return <|y - mean(s)|^2> of ``some`` points (n,) bool, 0 for others, (n,); at D operations a state."""
+        """Return <|y - mean(s)|^2> of ``some`` points (n,) bool, else 0, (n,). Costs D operations a state."""
         errors = np.zeros(len(self))
         point, states, q = posterior.pairs(some)
         for piece in self.pieces(len(q), 1):
@@ -189,11 +200,11 @@ class OCAView(EnumeratingView):
 
 
 class OCA(Model):
-    """A pixel shows W_dh T_h of the active cause h whose proximity times |W_dh| is largest (OCA eq. 3).
+    """Causes with masks W and features T; the nearest active cause is shown in a pixel (OCA eq. 3).
 
-    A state lists its causes from the farthest to the nearest. The joint has the true occlusion, the M-step a soft one
-    (eq. 9), whose sharpness follows the temperature. Masks may be negative: what counts for the occlusion is their
-    magnitude.
+    A state lists its causes from the farthest to the nearest.
+    The joint has the true occlusion. The M-step has a soft one (eq. 9), whose sharpness follows the temperature.
+    Masks may be negative: the occlusion depends on their magnitude.
     """
 
     Options = OCAOptions
@@ -210,15 +221,15 @@ class OCA(Model):
     stages = ("all", "shown")
     schedules = {
         "rho": OwnSchedule(
-            lambda temperature: min(SHARPEST, temperature / (temperature - 1)) if temperature > 1 else SHARPEST,
-            least=1.0,
-            does=f"sharpness of the occlusion in the M-step; by default T / (T - 1), but {SHARPEST:g} at most; from "
-            f"{HARD:g} on it is a hard one",
+            lambda temperature: min(MAX_RHO, temperature / (temperature - 1)) if temperature > 1 else MAX_RHO,
+            low=1.0,
+            description=f"sharpness of the occlusion in the M-step, by default T / (T - 1), at most {MAX_RHO:g}; the "
+            f"occlusion is hard from {HARD_RHO:g} on",
         ),
         "alpha": OwnSchedule(
             lambda temperature: 0.5,
-            least=0.0,
-            does="masks are scaled such that the mean of their values above this is 1; by default 0.5",
+            low=0.0,
+            description="threshold, by default 0.5; masks are scaled so that the mean of their values above it is 1",
         ),
     }
 
@@ -226,7 +237,7 @@ class OCA(Model):
         super().__init__(options, dims)
         self.channels = options.channels
         self.pixels = max(1, dims // self.channels)
-        self.wide = padded(self.pixels)
+        self.padded_pixels = padded(self.pixels)
         self.sizes = {**self.sizes, "P": self.pixels, "C": self.channels}
         self.latents = Latents(self.H, ordered=True)
         self.prior, self.noise = Ordered(self.H), Gauss()
@@ -235,8 +246,8 @@ class OCA(Model):
         return OCAEvaluator(self, params, settings)
 
     def pad_pixels(self, table: np.ndarray, rest: float = 0.0) -> np.ndarray:
-        """Return a table of all pixels (H, P) as the kernels take it, (H, wide), with ``rest`` beyond the pixels."""
-        found = aligned((self.H, self.wide))
+        """Return a table of all pixels (H, P) padded with ``rest`` for the kernels, (H, wide)."""
+        found = aligned((self.H, self.padded_pixels))
         found[:, : self.pixels], found[:, self.pixels :] = table, rest
         return found
 
@@ -256,33 +267,35 @@ class OCA(Model):
         return (0.5, 0.3) if name == "W" else (summary.rms or 1.0, summary.rms / 2 or 0.5)
 
     def constrain(self, params: Params) -> Params:
-        """Sigma and pi that noise has made negative are reflected at zero."""
+        """Return the parameters within their limits. Negative values of sigma and pi are reflected at zero."""
         reflected = {name: np.abs(value) for name, value in params.items() if name in ("sigma", "pi")}
         return super().constrain({**params, **reflected})
 
     def nanoseconds(self, states: int) -> float:
         return 0.2 * self.pixels * (self.channels * self.H + 2 * states)
 
-    def pictures(self, params: Params) -> np.ndarray:
+    def cause_images(self, params: Params) -> np.ndarray:
         return (params["W"][:, None] * params["T"]).reshape(self.D, -1)
 
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         count = (states >= 0).sum(-1, keepdims=True)
         near = np.where(count > 1, 1 + np.arange(states.shape[-1]) / np.maximum(1, count - 1), 1.5)
-        heights = with_none(np.abs(params["W"].T))[states] * near[..., None]
+        heights = with_empty_row(np.abs(params["W"].T))[states] * near[..., None]
         shown = states.shape[-1] - 1 - heights[..., ::-1, :].argmax(-2)
         cause = np.take_along_axis(states, shown, -1)
-        masks = with_none(params["W"].T)[cause, np.arange(self.pixels)]
-        picture = masks[..., None] * with_none(params["T"].T)[cause]
+        masks = with_empty_row(params["W"].T)[cause, np.arange(self.pixels)]
+        picture = masks[..., None] * with_empty_row(params["T"].T)[cause]
         return picture.reshape(*states.shape[:-1], self.D)
 
     # the M-step
 
     def statistics(self, stage: str) -> Mapping[str, Statistic]:
         found = {
-            "numerator": Statistic((self.H, self.channels, self.wide), lambda params, summary: summary.largest),
-            "denominator": Statistic((self.H, self.wide)),
-            "alone": Statistic((self.H,)),
+            "numerator": Statistic(
+                (self.H, self.channels, self.padded_pixels), lambda params, summary: summary.largest
+            ),
+            "denominator": Statistic((self.H, self.padded_pixels)),
+            "singletons": Statistic((self.H,)),
             "active": Statistic((self.H,)),
         }
         return found if stage == "shown" else {**found, "error": Statistic((), self._most_error)}
@@ -292,7 +305,7 @@ class OCA(Model):
         return self.D * (summary.largest + brightest) ** 2
 
     def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
-        learn, points, shown = self.options.learn, float(sums["points"]), Shown.of(sums, self.pixels)
+        learn, points, shown = self.options.learn, float(sums["points"]), Visibility.from_sums(sums, self.pixels)
         new = dict(params)
         if "W" in learn:
             new["W"] = shown.best_masks(params, UNUSED * points)
@@ -303,10 +316,10 @@ class OCA(Model):
         error = float(sums["error"])
         if "T" in learn:
             new["T"] = shown.best_features(new, UNUSED * points)
-        if settings.undisturbed:  # with the masks as they were the features are the best
+        if settings.undisturbed:  # the features are optimal for the old masks
             error += shown.error(new) - shown.error(params)
         elif {"W", "T"} <= set(learn):
-            new["W"], new["T"] = rescaled(new["W"], new["T"], settings.model["alpha"])
+            new["W"], new["T"] = rescale(new["W"], new["T"], settings.model["alpha"])
         return {**new, "sigma": self.noise.learn(params, error, points, summary)}
 
     def revise(
@@ -319,14 +332,14 @@ class OCA(Model):
         before: Params,
         earlier: Totals,
     ) -> Params:
-        """Keep the new masks in those pixels alone where they are better, as other causes may be shown now.
+        """Keep the new masks only in pixels where they are better, because other causes may be shown now.
 
-        Given the masks it is known what is shown, and the features are the best; so the free energy does not fall.
+        The features are then optimal for these masks, so the free energy does not fall.
         """
         points = float(sums["points"])
-        new, old = Shown.of(sums, self.pixels), Shown.of(earlier, self.pixels)
+        new, old = Visibility.from_sums(sums, self.pixels), Visibility.from_sums(earlier, self.pixels)
         better = new.errors(params) < old.errors(before)
-        shown = Shown(
+        shown = Visibility(
             np.where(better, new.numerator, old.numerator), np.where(better, new.denominator, old.denominator)
         )
         found = {**params, "W": np.where(better[:, None], params["W"], before["W"])}
@@ -337,20 +350,26 @@ class OCA(Model):
 
 
 @dataclass(frozen=True)
-class Shown:
-    """How much of each cause is shown in each pixel, <A> (H, P), and of what there is in the data, <A> y (H, C, P)."""
+class Visibility:
+    """Expected visibility A of each cause in each pixel, summed over the points.
+
+    Attributes
+    ----------
+    numerator : (H, C, P) sums of <A> y
+    denominator : (H, P) sums of <A>
+    """
 
     numerator: np.ndarray
     denominator: np.ndarray
 
     @classmethod
-    def of(cls, sums: Totals, pixels: int) -> "Shown":
-        """What the sums of a stage say."""
-        weight = sums["denominator"] + sums["alone"][:, None]
+    def from_sums(cls, sums: Totals, pixels: int) -> "Visibility":
+        """Return the visibility in the sums of a stage."""
+        weight = sums["denominator"] + sums["singletons"][:, None]
         return cls(sums["numerator"][:, :, :pixels], weight[:, :pixels])
 
     def best_masks(self, params: Params, least: float) -> np.ndarray:
-        """OCA eq. 21 for W, (P, H); as it was where a cause is shown with less than the ``least`` weight."""
+        """Return the masks of OCA eq. 21, (P, H), and the old ones of pixels with less weight than ``least``."""
         T = params["T"]
         weight = self.denominator * np.einsum("ch,ch->h", T, T)[:, None]
         known = (self.denominator > least) & (weight > 0)
@@ -358,7 +377,7 @@ class Shown:
         return np.where(known, along / np.where(known, weight, 1.0), params["W"].T).T
 
     def best_features(self, params: Params, least: float) -> np.ndarray:
-        """OCA eq. 21 for T, (C, H), with the masks of ``params``."""
+        """Return the features of OCA eq. 21 for the masks of ``params``, (C, H)."""
         W = params["W"]
         weight = np.einsum("hd,dh->h", self.denominator, W**2)
         known = weight > least
@@ -366,26 +385,26 @@ class Shown:
         return np.where(known, along / np.where(known, weight, 1.0), params["T"])
 
     def errors(self, params: Params) -> np.ndarray:
-        """The sum of <|y_d - m_d|^2 - |y_d|^2> in each pixel, (P,), if that much of each cause is shown."""
+        """Return the sums of <|y_d - m_d|^2 - |y_d|^2> of the pixels for this visibility, (P,)."""
         W, T = params["W"], params["T"]
         along = np.einsum("hcd,ch->dh", self.numerator, T)
         square = np.einsum("ch,ch->h", T, T)
         return (W * (W * square * self.denominator.T - 2 * along)).sum(1)
 
     def error(self, params: Params) -> float:
-        """The same of all pixels."""
+        """Return the sum of ``errors`` over all pixels."""
         return float(self.errors(params).sum())
 
 
-def powers_of(heights: np.ndarray, rho: float) -> np.ndarray:
-    """|W|^rho (H, P), relative to the largest of a pixel; what is tiny beside that counts as if a bit larger."""
+def relative_powers(heights: np.ndarray, rho: float) -> np.ndarray:
+    """Return |W|^rho (H, P) relative to the largest value of a pixel, but at least 1e-280."""
     top = heights.max(0)
     relative = heights / np.where(top > 0, top, 1.0)
     return np.maximum(relative, 1e-280 ** (1 / rho)) ** rho
 
 
-def rescaled(W: np.ndarray, T: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Masks (P, H) whose values of a magnitude above alpha have the mean 1, and features (C, H) times that mean."""
+def rescale(W: np.ndarray, T: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """Scale masks (P, H) so that values of a magnitude above alpha have the mean 1, and features (C, H) inversely."""
     large = np.abs(W) > alpha
     mean = (W * large).sum(0) / np.maximum(1, large.sum(0))
     mean = np.where(mean != 0, mean, 1.0)

@@ -1,4 +1,12 @@
-"""Spike-and-slab maximal causes: the maximum of causes that have strengths, by exact Gibbs sampling (TH ch. 3)."""
+"""Spike-and-slab maximal causes analysis (SSMCA): the largest active field times its strength sets each value.
+
+    b_h ~ Bernoulli(pi_h),    z_h ~ Gauss(mu_h, psi_h),    s_h = b_h z_h,    W >= 0
+    p(y | s) = Gauss(y; m(s), sigma^2 I),    m_d(s) = max(0, max_h s_h W_dh)
+
+The E-step draws each cause with its strength from its exact conditional distribution (Gibbs sampling).
+The model suits patterns that hide each other with varying strengths: strokes, log-spectrograms, image patches.
+See TH ch. 3.
+"""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -6,25 +14,25 @@ from typing import Any, ClassVar
 import numpy as np
 
 from parallel_et.core.gibbs import Chains, Sweeps
-from parallel_et.core.latent_states import best
-from parallel_et.core.model import PIECE, UNUSED, BlockView, Evaluator, Model
+from parallel_et.core.latent_states import best_atoms
+from parallel_et.core.model import UNUSED, VALUES_AT_ONCE, BlockView, Evaluator, Model
 from parallel_et.core.posterior import Draws, Sparse, sum_rows
 from parallel_et.core.types import Param, Params, Rule, Settings, Statistic, Summary, Sums, Totals
 from parallel_et.kernels import slabs
-from parallel_et.models.components.fields import W, all_products, block_norms, divided, rows_of, with_none
-from parallel_et.models.components.initial_fields import lower_envelopes, sure_start
+from parallel_et.models.components.fields import W, all_products, block_norms, divide_or_keep, rows_of, with_empty_row
+from parallel_et.models.components.initial_fields import initial_sigma_and_pi, lower_envelopes
 from parallel_et.models.components.noises import SIGMA, Gauss, sigma_floor
 from parallel_et.models.components.priors import PI, Bernoulli
 
-FLOOR = 0.02
-"""Least value of a field beside its mean: what is not above 0 could be the maximum for negative strengths only."""
-NARROW = 1e-8
-"""Least variance of the strengths beside their mean square."""
-ROUNDS = 50
-"""How often one mu and the psi of each cause are computed, each given the other."""
+MIN_FIELD_FRACTION = 0.02
+"""Smallest value of a field as a fraction of its mean. Values of 0 or less would need negative strengths."""
+MIN_VARIANCE_FRACTION = 1e-8
+"""Smallest variance of the strengths as a fraction of their mean square."""
+SLAB_ITERATIONS = 50
+"""Number of alternating updates of one mu for all causes and of one psi for each cause."""
 MU = Param(
     "",
-    "mean strength of an active cause, or where it begins",
+    "mean strength of an active cause, or its initial value",
     Rule(lambda causes, summary: summary.mean if summary.mean > 0 else summary.rms or 1.0, "the mean of the data"),
     -1e50,
     1e50,
@@ -32,10 +40,10 @@ MU = Param(
 )
 PSI = Param(
     "",
-    "variance of the strengths of active causes, or where it begins",
+    "variance of the strengths of active causes, or its initial value",
     Rule(
         lambda causes, summary: max(summary.spread, sigma_floor(summary)) ** 2,
-        "the variance of the data: the square of what sigma begins with",
+        "the variance of the data, the square of the initial sigma",
     ),
     1e-50,
     1e50,
@@ -48,9 +56,11 @@ class SSMCAEvaluator(Evaluator):
 
     Attributes
     ----------
-    WT, inverse : (H, width) the fields as rows, and 1 / W
+    WT : (H, width) the fields as rows
+    inverse : (H, width) 1 / W
     precision : 1 / sigma^2
-    odds, mu, psi : (H,) log odds that a cause is active, mean and variance of its strength
+    odds : (H,) log odds that a cause is active
+    mu, psi : (H,) mean and variance of the strength of a cause
     empty : log joint of no active cause and a point of zeros
     """
 
@@ -68,40 +78,40 @@ class SSMCAEvaluator(Evaluator):
 
 
 class SSMCAView(BlockView):
-    """A block of points under SSMCA, whose posterior can only be sampled: a state alone has no closed joint."""
+    """A block of points under SSMCA. The posterior is sampled, because a state has no joint in closed form."""
 
     evaluator: SSMCAEvaluator
     model: "SSMCA"
 
-    def log_singles(self) -> np.ndarray:
+    def log_singletons(self) -> np.ndarray:
         by, Y, logs = self.evaluator, self.block.rows, np.empty((len(self), self.model.H))
-        slabs.log_odds_of_singles(Y, by.WT, by.inverse, by.precision, by.odds, by.mu, by.psi, logs)
+        slabs.log_odds_of_singletons(Y, by.WT, by.inverse, by.precision, by.odds, by.mu, by.psi, logs)
         return logs + (by.empty - 0.5 * by.precision * block_norms(Y))[:, None]
 
     def select(self, count: int) -> np.ndarray:
         WT = self.evaluator.WT
-        return best(all_products(self.block.rows, WT) / np.sqrt(block_norms(WT)), count)
+        return best_atoms(all_products(self.block.rows, WT) / np.sqrt(block_norms(WT)), count)
 
-    def begin(self, chains: Chains) -> Chains:
-        """Return the chains with values before the first sweep."""
+    def initial_chains(self, chains: Chains) -> Chains:
+        """Return the chains with initial strengths."""
         return chains._replace(values=np.ones(chains.active.shape))
 
     def redraw(self, chains: Chains, site: int, beta: float, uniforms: np.ndarray) -> Chains:
-        """Draw candidate ``site`` of each chain and its strength given all others, by numbers (n, chains)."""
+        """Draw candidate ``site`` of each chain and its strength given all other candidates; uniforms (n, chains)."""
         assert chains.values is not None
-        order, begin = np.full((1, 1), site, np.int32), np.where(chains.active, chains.values, 0.0)
-        drawn, _ = self._run(chains.candidates, order, np.full(1, beta), begin, 0, uniforms, np.uint64(0))
+        order, initial = np.full((1, 1), site, np.int32), np.where(chains.active, chains.values, 0.0)
+        drawn, _ = self._run(chains.candidates, order, np.full(1, beta), initial, 0, uniforms, np.uint64(0))
         return Chains(chains.candidates, drawn != 0, drawn)
 
     def sample(self, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Draws:
-        """Return the posterior by Gibbs sampling over candidates (n, C) in rising order."""
+        """Return the posterior from Gibbs sampling over candidates (n, C) in ascending order."""
         n, C = candidates.shape
         chance = sweeps.random.uniforms("chains", sweeps.first, (n, sweeps.chains))
         active = (chance * C).astype(int)[..., None] == np.arange(C)
-        begin = np.where(active, self.evaluator.mu[candidates][:, None], 0.0)
+        initial = np.where(active, self.evaluator.mu[candidates][:, None], 0.0)
         order, betas, none = sweeps.order(C), sweeps.betas(beta), np.empty((n, 0))
         key = sweeps.random.key("strengths")
-        draws, joint = self._run(candidates, order, betas, begin, sweeps.burn, none, key)
+        draws, joint = self._run(candidates, order, betas, initial, sweeps.burn, none, key)
         chains = Chains(candidates, draws != 0, draws)
         weights = np.full(draws.shape[:2], 1.0 / sweeps.draws)
         return Draws(joint, chains.states(), Sparse.of(weights), chains.listed_values())
@@ -111,14 +121,14 @@ class SSMCAView(BlockView):
         candidates: np.ndarray,
         order: np.ndarray,
         betas: np.ndarray,
-        begin: np.ndarray,
+        initial: np.ndarray,
         burn: int,
         uniforms: np.ndarray,
         key: np.uint64,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return draws (n, (sweeps - burn) chains, C) of chains from ``begin`` on, and their mean log joints (n,)."""
+        """Return draws (n, (sweeps - burn) chains, C) of chains with initial strengths, and mean log joints (n,)."""
         by = self.evaluator
-        n, chains, C = begin.shape
+        n, chains, C = initial.shape
         joint, draws = np.empty(n), np.empty((n, (len(order) - burn) * chains, C))
         slabs.sample(
             self.block.rows,
@@ -135,7 +145,7 @@ class SSMCAView(BlockView):
             key,
             self.block.first,
             uniforms,
-            begin,
+            initial,
             burn,
             joint,
             draws,
@@ -146,7 +156,7 @@ class SSMCAView(BlockView):
         everything = np.ones(len(self), bool)
         (point, states, q), values = posterior.pairs(everything), posterior.drawn(everything)
         total = np.zeros((len(self), self.model.D))
-        step = max(1, PIECE // (states.shape[1] * self.model.D))
+        step = max(1, VALUES_AT_ONCE // (states.shape[1] * self.model.D))
         for first in range(0, len(q), step):
             some = slice(first, first + step)
             largest = self.model._largest(self.evaluator.params, states[some], values[some])
@@ -156,9 +166,13 @@ class SSMCAView(BlockView):
     def accumulate(self, stage: str, posterior: Draws, used: np.ndarray, total: Sums) -> None:
         rows, H, field = self.block.rows, self.model.H, (self.model.H, self.model.width)
         (_, states, q), values = posterior.pairs(used), posterior.drawn(used)
-        weighted = q[:, None] * values
-        for name, each in (("active", q[:, None]), ("values", weighted), ("value_squares", weighted * values)):
-            total.add(name, by_cause(states, np.broadcast_to(each, values.shape), H))
+        weighted_states = q[:, None] * values
+        for name, each in (
+            ("active", q[:, None]),
+            ("values", weighted_states),
+            ("value_squares", weighted_states * values),
+        ):
+            total.add(name, sum_by_cause(states, np.broadcast_to(each, values.shape), H))
         products, squares = np.zeros(field), np.zeros(field)
         weights = posterior.q.dense(posterior.states.shape[1])
         slabs.sums_of_maxima(
@@ -170,10 +184,10 @@ class SSMCAView(BlockView):
 
 
 class SSMCA(Model):
-    """y_d = max_h s_h W_dh + noise, s_h = b_h z_h, b_h ~ Bernoulli(pi), z_h ~ N(mu, psi); nothing is below zero.
+    """Non-negative fields with strengths; the largest product of both sets a value.
 
-    Causes are drawn with their strengths, each given all others; no evidence is known. Where mu is learned, so is the
-    scale of the strengths, and fields have the mean 1; where it is held, fields have that of the data.
+    The scheme must be ``sample``, and no evidence is available.
+    If mu is learned, the fields have the mean 1. If mu is fixed, the fields have the scale of the data.
     """
 
     View: ClassVar[type[BlockView]] = SSMCAView
@@ -209,27 +223,27 @@ class SSMCA(Model):
         return self.fields_from_points(lower_envelopes(fields, points, along))
 
     def values_with_moments(self, probability: float, summary: Summary) -> Mapping[str, float]:
-        # as if causes added up; a slab as wide as the data would take many iterations to become narrow
+        # as if causes added up; a slab as wide as the data would narrow only over many iterations
         strength = summary.mean / (self.H * probability)
         slab = {"mu": strength, "psi": (strength / 2) ** 2} if self.free and strength > 0 else {}
-        return {**sure_start(self, probability, summary), **slab}
+        return {**initial_sigma_and_pi(self, probability, summary), **slab}
 
     def constrain(self, params: Params) -> Params:
         inside = dict(super().constrain(params))
         if "W" in inside:
-            inside["W"] = above_floor(inside["W"])
+            inside["W"] = apply_floor(inside["W"])
         return inside
 
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         """Return the mean of a point whose active causes have their mean strengths, (..., D)."""
         return self._largest(params, states, np.broadcast_to(params["mu"], self.H)[states])
 
-    def pictures(self, params: Params) -> np.ndarray:
+    def cause_images(self, params: Params) -> np.ndarray:
         return params["W"] * params["mu"]
 
     def _largest(self, params: Params, states: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Return the maximum (..., D) of zero and of causes with strengths ``values`` (..., g)."""
-        return np.maximum((with_none(params["W"].T)[states] * values[..., None]).max(-2), 0.0)
+        return np.maximum((with_empty_row(params["W"].T)[states] * values[..., None]).max(-2), 0.0)
 
     def draw(self, params: Params, rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
         states = self.prior.draw(params, rng, count)
@@ -244,7 +258,7 @@ class SSMCA(Model):
 
     def statistics(self, stage: str) -> Mapping[str, Statistic]:
         def most(params: Params, summary: Summary) -> float:
-            """No strength is larger: beyond, it explains every value too large, and the slab falls by 50 nats."""
+            """Return the bound of strengths: a larger one exceeds every value, and its log density is 50 nats lower."""
             needed = summary.largest / params["W"].min()
             return float(max(needed, np.abs(params["mu"]).max()) + 10 * np.sqrt(np.max(params["psi"])))
 
@@ -258,31 +272,32 @@ class SSMCA(Model):
             "data": Statistic((), lambda params, summary: self.D * summary.largest**2),
         }
 
-    def carried(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
+    def adjust_sums(self, stage: str, sums: Totals, old: Params, new: Params) -> Totals:
         if not self.free or "W" not in self.options.learn or np.array_equal(old["W"], new["W"]):
             return sums
-        by = self._fields(old, sums)[1]
-        factors = {"values": by, "value_squares": by**2, "products": by[:, None], "squares": by[:, None] ** 2}
+        scale = self._fields(old, sums)[1]
+        column = scale[:, None]
+        factors = {"values": scale, "value_squares": scale**2, "products": column, "squares": column**2}
         return {name: value * factors.get(name, 1.0) for name, value in sums.items()}
 
     def _fields(self, params: Params, sums: Totals) -> tuple[np.ndarray, np.ndarray]:
-        """New fields W^T (H, D) for strengths as they were drawn, and by what these grow as fields get their mean."""
+        """Return fields W^T (H, D) for the drawn strengths, and the factors (H,) that give the fields the mean 1."""
         WT = params["W"].T
         if "W" in self.options.learn:
             products, squares = sums["products"][:, : self.D], sums["squares"][:, : self.D]
             least = UNUSED * sums["value_squares"].sum()
-            WT = above_floor(divided(products, squares, least, WT).T).T
+            WT = apply_floor(divide_or_keep(products, squares, least, WT).T).T
         return WT, WT.mean(1) if self.free and "W" in self.options.learn else np.ones(self.H)
 
     def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
         points, active = float(sums["points"]), sums["active"]
-        WT, by = (params["W"].T, np.ones(self.H)) if settings.held else self._fields(params, sums)
+        WT, scale = (params["W"].T, np.ones(self.H)) if settings.fields_frozen else self._fields(params, sums)
         error = float(sums["data"] + (WT**2 * sums["squares"][:, : self.D]).sum())
         error -= 2 * float((WT * sums["products"][:, : self.D]).sum())
-        first, second = by * sums["values"], by**2 * sums["value_squares"]
+        first, second = scale * sums["values"], scale**2 * sums["value_squares"]
         mu, psi = self._slab(params, first, second, active)
         return {
-            "W": np.asfortranarray((WT / by[:, None]).T),
+            "W": np.asfortranarray((WT / scale[:, None]).T),
             "sigma": self.noise.learn(params, error, points, summary),
             "pi": self.prior.learn(params, active, points, settings),
             "mu": mu,
@@ -292,38 +307,38 @@ class SSMCA(Model):
     def _slab(
         self, params: Params, first: np.ndarray, second: np.ndarray, active: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """mu and psi of most likelihood, by the sums of strengths and of their squares (H,).
+        """Return the mu and psi of maximum likelihood, from the sums of strengths and of their squares (H,).
 
-        One mu of causes that have a psi each is a mean weighted by 1 / psi, which depends on mu in turn.
+        One mu for causes with a psi each is a mean weighted by 1 / psi, and psi depends on mu.
         """
-        one_of_many = params["mu"].ndim == 0 and params["psi"].ndim == 1 and "mu" in self.options.learn
-        held = one_of_many and "psi" not in self.options.learn
-        mu, weight = params["mu"], params["psi"].min() / params["psi"] if held else np.ones(self.H)
-        for _ in range(ROUNDS if one_of_many and not held else 1):
+        one_mu_many_psi = params["mu"].ndim == 0 and params["psi"].ndim == 1 and "mu" in self.options.learn
+        psi_fixed = one_mu_many_psi and "psi" not in self.options.learn
+        mu, weight = params["mu"], params["psi"].min() / params["psi"] if psi_fixed else np.ones(self.H)
+        for _ in range(SLAB_ITERATIONS if one_mu_many_psi and not psi_fixed else 1):
             if "mu" in self.options.learn:
                 mu = self._pooled("mu", params, first * weight, active * weight)
             square = self._pooled("psi", params, second - 2 * mu * first + mu**2 * active, active)
-            psi = np.maximum(square, NARROW * self._pooled("psi", params, second, active))
-            weight = psi.min() / psi if one_of_many else weight
+            psi = np.maximum(square, MIN_VARIANCE_FRACTION * self._pooled("psi", params, second, active))
+            weight = psi.min() / psi if one_mu_many_psi else weight
         return mu, psi
 
     def _pooled(self, name: str, params: Params, sums: np.ndarray, active: np.ndarray) -> np.ndarray:
-        """The mean of what is summed up by cause (H,) over the active ones, of all or of each."""
+        """Return the mean of ``sums`` (H,) per active cause, pooled over all causes or for each cause."""
         if params[name].ndim == 0:
             sums, active = sums.sum(), active.sum()
-        return divided(sums, active, UNUSED, params[name])
+        return divide_or_keep(sums, active, UNUSED, params[name])
 
 
-def by_cause(states: np.ndarray, values: np.ndarray, H: int) -> np.ndarray:
-    """Values (m, g) of the active causes of states (m, g), added up; (H,)."""
+def sum_by_cause(states: np.ndarray, values: np.ndarray, H: int) -> np.ndarray:
+    """Return the sums (H,) of values (m, g) over the active causes of states (m, g)."""
     return np.bincount(np.where(states < 0, H, states).ravel(), values.ravel(), H + 1)[:H]
 
 
-def above_floor(fields: np.ndarray) -> np.ndarray:
-    """Fields (D, H) that are nowhere below a small part of their means; those that are nowhere positive are even."""
+def apply_floor(fields: np.ndarray) -> np.ndarray:
+    """Return fields (D, H) of at least a small fraction of their means. Fields without positive values become flat."""
     positive = np.maximum(fields, 0.0)
     mean = positive.mean(0)
-    return np.maximum(positive, np.where(mean > 0, FLOOR * mean, 1.0))
+    return np.maximum(positive, np.where(mean > 0, MIN_FIELD_FRACTION * mean, 1.0))
 
 
 MODEL = SSMCA

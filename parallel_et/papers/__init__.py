@@ -1,1 +1,1 @@
-"""The experiments of papers: a file for each kind of experiment that more than one job makes up."""
+"""The experiments of papers, one file a kind of experiment."""

@@ -1,4 +1,4 @@
-"""The kinds of experiments: each runs what a row of a paper's table asks for, and has its rows, none if stopped."""
+"""The kinds of experiments. Each runs an experiment of a table and returns its rows, or no rows if stopped."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,39 +8,39 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.control.signals import STOPPED
+from parallel_et.control.signals import EXIT_STOPPED
 from parallel_et.errors import UserError
-from parallel_et.papers.anywhere import in_words as places_in_words
-from parallel_et.papers.anywhere import run_anywhere, share_near
-from parallel_et.papers.kmeans import SAME, gaps_to_kmeans
-from parallel_et.papers.likelihood import run_learners
+from parallel_et.papers.anywhere import format_outcomes as format_places
+from parallel_et.papers.anywhere import fraction_near, run_anywhere
+from parallel_et.papers.kmeans import SAME_CENTRES, differences_to_kmeans
+from parallel_et.papers.likelihood import compare_likelihoods
 from parallel_et.papers.occlusion import explain_scenes, run_sets
 from parallel_et.papers.planted import run_planted
-from parallel_et.papers.receptive import count_kinds, own_fields, reverse_correlation
-from parallel_et.papers.represented import look_at_trials
+from parallel_et.papers.receptive import count_kinds, generative_fields, reverse_correlation
+from parallel_et.papers.represented import evaluate_trials
 from parallel_et.papers.schemes import run_schemes
-from parallel_et.papers.selections import by_clusters, by_selections
-from parallel_et.papers.strengths import by_candidates
-from parallel_et.papers.strokes import beside_linear
-from parallel_et.papers.table import Row, beside, judge, title_of
-from parallel_et.papers.variants import in_words, run_variants, verdict
+from parallel_et.papers.selections import cluster_rows, selection_rows
+from parallel_et.papers.strengths import strength_rows
+from parallel_et.papers.strokes import stroke_rows
+from parallel_et.papers.table import Row, compare_with_published, summarise_trials, title_of
+from parallel_et.papers.variants import format_outcome, run_variants, verdict_on_free_energy
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.reports.chapters import write_report
 from parallel_et.reports.pictures import draw_fields
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.result import Result
-from parallel_et.runs.setup import open_together
-from parallel_et.runs.stored_run import read_together
+from parallel_et.runs.setup import open_on_all_ranks
+from parallel_et.runs.stored_run import read_on_all_ranks
 from parallel_et.runs.train_job import TrainOptions, train_job
 from parallel_et.trials.comparison import Starts, compare_with_nmf
 from parallel_et.trials.runner import TrialsOptions, run_trials, wilson
 from parallel_et.trials.table import read_trials
 
 
-def in_variants(
+def variant_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials of several variants, a row each; none if stopped."""
+    """Run trials of several variants. Return one row a variant, or no rows if stopped."""
     found = run_variants(ranks, options, experiment["variants"], place, seeds)
     if found is None:
         return []
@@ -49,8 +49,8 @@ def in_variants(
         Row(
             f"{experiment['job']}: {name}",
             experiment["published"]["text"],
-            in_words(outcome, first),
-            verdict(outcome),
+            format_outcome(outcome, first),
+            verdict_on_free_energy(outcome),
             len(outcome.trials),
             float(np.mean([trial.seconds for trial in outcome.trials])),
         )
@@ -58,34 +58,36 @@ def in_variants(
     ]
 
 
-def beside_kmeans(
+def kmeans_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials, and k-means on the same data from the same starts; no row if stopped."""
+    """Run trials, and k-means on the same data with the same initial centres. Return one row, or none if stopped."""
     path = place.with_suffix(".h5")
-    if run_trials(ranks, replace(options, output=str(path))) == STOPPED:
+    if run_trials(ranks, replace(options, output=str(path))) == EXIT_STOPPED:
         return []
 
     def compare(root: Ranks) -> Row:
         trials = [trial for trial in read_trials(path)[1] if trial.seed in seeds]
-        gaps, seconds = gaps_to_kmeans(root, options.job, trials), float(np.mean([t.seconds for t in trials]))
-        here = f"the same centres in {(gaps < SAME).sum()} of {len(gaps)}, but for {gaps.max():.1g} at most"
-        name, published = experiment["job"], experiment["published"]["text"]
-        return Row(name, published, here, "met" if (gaps < SAME).all() else "worse", len(gaps), seconds)
+        differences = differences_to_kmeans(root, options.job, trials)
+        same = differences < SAME_CENTRES
+        measured = f"the same centres in {same.sum()} of {len(same)}, but for {differences.max():.1g} at most"
+        verdict = "met" if same.all() else "worse"
+        seconds = float(np.mean([trial.seconds for trial in trials]))
+        return Row(experiment["job"], experiment["published"]["text"], measured, verdict, len(same), seconds)
 
-    return [ranks.on_root_alone(compare)]
+    return [ranks.run_on_root(compare)]
 
 
-def by_schemes(
+def scheme_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials by several schemes, a row each; none if stopped."""
+    """Run trials with several schemes. Return one row a scheme, or no rows if stopped."""
     found, least = run_schemes(ranks, options, experiment["variants"], place, seeds), experiment["published"]["share"]
     return [
         Row(
             f"{experiment['job']}: {name}",
             f"more than {least:.0%}",
-            one.words(experiment["truth"]),
+            one.summarise(experiment["truth"]),
             "met" if len(one.complete) > least * len(one.trials) else "worse",
             len(one.trials),
             float(np.mean([trial.seconds for trial in one.trials])),
@@ -94,29 +96,33 @@ def by_schemes(
     ]
 
 
-def anywhere(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range) -> list[Row]:
-    """Train on scenes of objects that stand anywhere, and look for these; a row a variant, none if stopped."""
+def anywhere_rows(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Train on scenes with objects at any place, and evaluate the places. Return one row a variant."""
     rows = []
     for name, trials in (run_anywhere(ranks, options, experiment["variants"], place, seeds) or {}).items():
         all_found = all(one.found == one.objects for one in trials)
-        right = all(share_near(one.best) >= experiment["places"] for one in trials)
+        right = all(fraction_near(one.best) >= experiment["places"] for one in trials)
         published = experiment["published"]["text"]
         seconds = float(np.mean([one.training for one in trials]))
         verdict = "met" if all_found and right else "worse"
         rows.append(
-            Row(f"{title_of(experiment)}: {name}", published, places_in_words(trials), verdict, len(trials), seconds)
+            Row(f"{title_of(experiment)}: {name}", published, format_places(trials), verdict, len(trials), seconds)
         )
     return rows
 
 
-def planted(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range) -> list[Row]:
-    """Run trials of several variants on data with planted fields, a row each; none if stopped."""
+def planted_rows(
+    ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
+) -> list[Row]:
+    """Run trials of several variants on data with planted fields. Return one row a variant."""
     found, least = run_planted(ranks, options, experiment["variants"], place, seeds), experiment["published"]["share"]
     return [
         Row(
             f"{experiment['job']}: {name}",
             f"all in {least:.0%}",
-            in_figures(shares),
+            format_fractions(shares),
             "met" if (shares == 1).mean() >= least else "worse",
             len(trials),
             float(np.mean([trial.seconds for trial in trials])),
@@ -125,159 +131,156 @@ def planted(ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, pl
     ]
 
 
-def in_figures(shares: np.ndarray) -> str:
-    """How often all fields were found, of which each trial has found a share; (trials,)."""
+def format_fractions(shares: np.ndarray) -> str:
+    """Format how often all fields were found, from the fraction of fields that each trial has found, (trials,)."""
     complete, count = int((shares == 1).sum()), len(shares)
     low, high = wilson(complete, count)
     return f"all in {complete} of {count} ({low:.0%} to {high:.0%}), {shares.mean():.1%} of the fields"
 
 
-def best_of_sets(
+def best_of_sets_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials in sets, each on data of its own, of which the one of smallest sigma counts; no row if stopped."""
+    """Run sets of trials, each set on its own data. Return a row for the trials of smallest sigma in each set."""
     size = experiment["sets"]
     found = run_sets(ranks, options, size, place.with_name(f"{place.name}-sets"), seeds)
     if found is None:
         return []
-    row = judge(experiment, found.best, seeds)
+    row = summarise_trials(experiment, found.best, seeds)
     seconds = float(np.mean([trial.seconds for trial in found.trials]))
     name = f"{experiment['job']}: best of {size} by sigma"
     return [replace(row, job=name, trials=len(found.trials), seconds=seconds)]
 
 
-def beyond_gamma(
+def inference_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Train once, and explain scenes of any number of causes; no row if stopped."""
+    """Train once, and infer scenes with any number of causes. Return one row, or none if stopped."""
     place = place.with_name(f"{place.name}-run")
     found = explain_scenes(ranks, options.job, options.set, place, options.max_time)
     if found is None:
         return []
-    many = found.causes > read_together(ranks, RunDirectory(str(place)), {}).scheme.most
-    here = (
-        f"right in {found.alike.sum()} of {len(many)} scenes, in {found.alike[many].sum()} of {many.sum()} of more "
-        "than gamma causes"
-    )
+    many = found.causes > read_on_all_ranks(ranks, RunDirectory(str(place)), {}).scheme.max_active
+    right = found.recognised
+    with_many = f"{right[many].sum()} of {many.sum()} of more than gamma causes"
+    measured = f"right in {right.sum()} of {len(many)} scenes, in {with_many}"
     published = experiment["published"]["text"]
-    return [Row(f"{experiment['job']}: inference", published, here, "no figure", 1, found.seconds)]
+    return [Row(f"{experiment['job']}: inference", published, measured, "no figure", 1, found.seconds)]
 
 
-def on_artificial_data(
+def trial_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials, each with data of its own, into a file; no row if stopped."""
+    """Run trials, each with its own data. Return one row, or none if stopped."""
     path = place.with_suffix(".h5")
-    if run_trials(ranks, replace(options, output=str(path))) == STOPPED:
+    if run_trials(ranks, replace(options, output=str(path))) == EXIT_STOPPED:
         return []
-    rows = [ranks.from_root(lambda: judge(experiment, read_trials(path)[1], seeds))]
+    rows = [ranks.from_root(lambda: summarise_trials(experiment, read_trials(path)[1], seeds))]
     if experiment.get("best"):
         trials = [trial for trial in ranks.from_root(lambda: read_trials(path)[1]) if trial.seed in seeds]
         first = min(trials, key=lambda trial: float(trial.params["sigma"]))
-        rows[0] = replace(rows[0], here=f"{rows[0].here}; of smallest sigma: {first.found} of {first.causes}")
+        rows[0] = replace(rows[0], measured=f"{rows[0].measured}; of smallest sigma: {first.found} of {first.causes}")
     return rows
 
 
-def represented(
+def represented_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials, of which those count in which every cause has a unit of its own; no row if stopped."""
+    """Run trials, and count those in which each cause has its own unit. Return one row, or none if stopped."""
     path = place.with_suffix(".h5")
-    if run_trials(ranks, replace(options, output=str(path), until=experiment.get("until"))) == STOPPED:
+    if run_trials(ranks, replace(options, output=str(path), until=experiment.get("until"))) == EXIT_STOPPED:
         return []
 
-    def look() -> Row:
-        outcome, published = look_at_trials(options, path, seeds), experiment["published"]
-        here = f"{outcome.complete} of {len(outcome.units)}, {outcome.units.mean():.2f} causes"
+    def evaluate() -> Row:
+        outcome, published = evaluate_trials(options, path, seeds), experiment["published"]
+        measured = f"{outcome.complete} of {len(outcome.units)}, {outcome.units.mean():.2f} causes"
         if np.isfinite(outcome.errors).any() and published.get("pi"):
-            here += f", pi within {outcome.errors.mean():.4f}"
+            measured += f", pi within {outcome.errors.mean():.4f}"
         known = f", pi within {published['pi']}" if "pi" in published else ""
         return Row(
             experiment["job"],
             f"{published['found']} of {published['of']}{known}",
-            here,
-            beside(published, outcome.complete, len(outcome.units)),
+            measured,
+            compare_with_published(published, outcome.complete, len(outcome.units)),
             len(outcome.trials),
             float(np.mean([trial.seconds for trial in outcome.trials])),
         )
 
-    return [ranks.from_root(look)]
+    return [ranks.from_root(evaluate)]
 
 
-def likelihood(
+def likelihood_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run several learners on the same points and draw the likelihood of what they learn."""
+    """Run several jobs on the same points, and draw their log likelihoods. Return one row."""
     names = [experiment["job"], *experiment["beside"]]
     jobs = {name: str(Path(options.job).with_name(f"{name}.toml")) for name in names}
-    begun = perf_counter()
-    curves, generating = run_learners(ranks, jobs, options.job, seeds, place)
+    start_time = perf_counter()
+    curves, generating = compare_likelihoods(ranks, jobs, options.job, seeds, place)
     ends = {name: np.median([course.likelihood[-1] for course in found]) - generating for name, found in curves.items()}
-    here = ", ".join(f"{name} {value:+.2f}" for name, value in ends.items())
-    seconds = (perf_counter() - begun) / (len(names) * len(seeds))
+    measured = ", ".join(f"{name} {value:+.2f}" for name, value in ends.items())
+    seconds = (perf_counter() - start_time) / (len(names) * len(seeds))
     published = experiment["published"]["text"]
-    return [Row(f"{place.name}: likelihood", published, f"{here} a point", "see picture", len(seeds), seconds)]
+    return [Row(f"{place.name}: likelihood", published, f"{measured} a point", "see picture", len(seeds), seconds)]
 
 
 KINDS = {
-    "trials": on_artificial_data,
-    "variants": in_variants,
-    "k-means": beside_kmeans,
-    "planted": planted,
-    "represented": represented,
-    "likelihood": likelihood,
-    "best": best_of_sets,
-    "anywhere": anywhere,
-    "inference": beyond_gamma,
-    "schemes": by_schemes,
-    "selections": by_selections,
-    "clusters": by_clusters,
-    "strengths": by_candidates,
-    "strokes": beside_linear,
+    "trials": trial_rows,
+    "variants": variant_rows,
+    "k-means": kmeans_rows,
+    "planted": planted_rows,
+    "represented": represented_rows,
+    "likelihood": likelihood_rows,
+    "best": best_of_sets_rows,
+    "anywhere": anywhere_rows,
+    "inference": inference_rows,
+    "schemes": scheme_rows,
+    "selections": selection_rows,
+    "clusters": cluster_rows,
+    "strengths": strength_rows,
+    "strokes": stroke_rows,
 }
-"""Experiments on artificial data by their kind."""
+"""Functions of the experiments on artificial data, by kind."""
+RECEPTIVE_FIELDS = {"channels": reverse_correlation, "large-photos": generative_fields}
+"""Data whose fields are classified by their shapes, and the function that returns these fields."""
 
 
-RECEPTIVE = {"channels": reverse_correlation, "large-photos": own_fields}
-"""Data on which fields are told apart by their shapes, and which fields."""
-
-
-def on_real_data(
-    ranks: Ranks, experiment: dict[str, Any], options: TrainOptions, folder: Path, say: Callable[[str], None]
+def real_data_rows(
+    ranks: Ranks, experiment: dict[str, Any], options: TrainOptions, folder: Path, log: Callable[[str], None]
 ) -> list[Row]:
-    """One run in a folder and its report; no row if stopped."""
+    """Train one run in a folder and write its report. Return one row, or none if stopped."""
     code = train_job(ranks, replace(options, output=str(folder)), draw_fields)
-    if code == STOPPED:
+    if code == EXIT_STOPPED:
         return []
     if code:
         raise UserError(f"{folder}: expected the run to reach its end, found exit code {code}")
     directory = RunDirectory(str(folder))
-    ranks.on_root_alone(lambda root: write_report(directory, {}, folder / "report"))
-    learned = read_together(ranks, directory, {})
-    here, seconds = ranks.from_root(lambda: (fields_in_words(learned.result), seconds_of(learned.result)))
-    judged = "see report"
+    ranks.run_on_root(lambda root: write_report(directory, {}, folder / "report"))
+    learned = read_on_all_ranks(ranks, directory, {})
+    measured, seconds = ranks.from_root(lambda: (format_fields(learned.result), training_seconds(learned.result)))
+    verdict = "see report"
     if experiment["data"] == "digits":
-        source = learned.seen(open_together(learned.job, ranks))
+        source = learned.centred(open_on_all_ranks(learned.job, ranks))
         squares, divergence = (
-            compare_with_nmf(ranks, learned, source, Starts(loss=loss), say).excess
+            compare_with_nmf(ranks, learned, source, Starts(loss=loss), log).excess
             for loss in ("squares", "divergence")
         )
-        here = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
-        judged = "met" if squares < experiment["below"] else "worse"
-    if receptive := RECEPTIVE.get(experiment["data"]):
+        measured = f"{squares:+.1%} against NMF by squares, {divergence:+.1%} by divergence"
+        verdict = "met" if squares < experiment["below"] else "worse"
+    if receptive := RECEPTIVE_FIELDS.get(experiment["data"]):
         active = float(np.mean(learned.params["pi"])) * learned.model.H
-        kinds = ranks.on_root_alone(lambda root: count_kinds(receptive(learned)))
-        here += f", pi H = {active:.1f}, {kinds.words()}"
-    return [Row(experiment["job"], experiment["published"]["text"], here, judged, 1, seconds)]
+        kinds = ranks.run_on_root(lambda root: count_kinds(receptive(learned)))
+        measured += f", pi H = {active:.1f}, {kinds.summary()}"
+    return [Row(experiment["job"], experiment["published"]["text"], measured, verdict, 1, seconds)]
 
 
-def seconds_of(result: Result) -> float:
-    """How long a run has taken."""
+def training_seconds(result: Result) -> float:
+    """Return the seconds of all iterations."""
     return sum(float(values.sum()) for name, values in result.history.items() if name.startswith("seconds_"))
 
 
-def fields_in_words(result: Result) -> str:
-    """What became of the fields, in a few words."""
+def format_fields(result: Result) -> str:
+    """Format the number of fields, of unused fields, and the final free energy."""
     unused = int(result.history["unused_causes"][-1])
     words = f"{result.W.shape[1]} fields" + (f", {unused} unused" if unused else "")
     return f"{words}, F {result.history['free_energy'][-1]:.2f}"

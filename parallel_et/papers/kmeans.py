@@ -1,4 +1,4 @@
-"""Hard EM beside the k-means of scikit-learn, on the same data and from the same starts (TV Prop. 8)."""
+"""Comparison of hard EM with k-means of scikit-learn, on the same data with the same initial centres (TV Prop. 8)."""
 
 import numpy as np
 
@@ -8,22 +8,22 @@ from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source, set_up
 from parallel_et.trials.table import Trial
 
-SAME = 1e-10
-"""Difference of centres that rounding explains, relative to the largest value in them."""
+SAME_CENTRES = 1e-10
+"""Largest difference of equal centres, relative to the largest value in the centres."""
 
 
-def gaps_to_kmeans(root: Ranks, path: str, trials: list[Trial]) -> np.ndarray:
-    """The largest difference between the centres of each trial of a job and those of k-means, relative; (trials,)."""
+def differences_to_kmeans(root: Ranks, path: str, trials: list[Trial]) -> np.ndarray:
+    """Return the largest relative difference between the centres of each trial and of k-means, (trials,)."""
     try:
         from sklearn.cluster import KMeans
     except ImportError as error:
         raise UserError(f"k-means: expected scikit-learn, found none ({error}); pip install scikit-learn") from None
-    gaps = []
+    differences = []
     for trial in trials:
         job = read_job(path, [f"run.seed={trial.seed}"])
         problem, params, _ = set_up(job, open_source(job), root)
         means = KMeans(problem.model.H, init=params["W"].T, n_init=1, max_iter=job.anneal.iterations, tol=0.0)
         found = means.fit(problem.rows[:][:, : problem.model.D]).cluster_centers_
         centres = trial.params["W"].T
-        gaps.append(np.abs(centres - found).max() / np.abs(found).max())
-    return np.array(gaps)
+        differences.append(np.abs(centres - found).max() / np.abs(found).max())
+    return np.array(differences)

@@ -1,4 +1,4 @@
-"""What the OCA paper does besides trials: the best of several on the same data, scenes of more than gamma causes."""
+"""Experiments of the OCA paper: the best of several trials on the same data, and scenes with more than gamma causes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,72 +8,78 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parallel_et.control.signals import STOPPED
-from parallel_et.core.latent_states import in_order
-from parallel_et.data.model import Drawn
+from parallel_et.control.signals import EXIT_STOPPED
+from parallel_et.core.latent_states import states_of_places
+from parallel_et.data.model import DrawnFromModel
 from parallel_et.inference.posterior import Inference
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.stored_run import StoredRun, read_together
+from parallel_et.runs.stored_run import StoredRun, read_on_all_ranks
 from parallel_et.runs.train_job import TrainOptions, train_job
 from parallel_et.trials.runner import TrialsOptions, best_of, run_trials
 from parallel_et.trials.table import Trial, read_trials
 
-SCENES = 1000
-"""Points that a trained model explains."""
-ALIKE = 0.1
-"""Largest difference of two scenes' pixels that look alike, for colours up to 1."""
+SCENE_COUNT = 1000
+"""Number of scenes that a trained model infers."""
+SAME_SCENE_DIFFERENCE = 0.1
+"""Largest difference of the pixels of equal scenes, with colours up to 1."""
 
 
-class Sets(NamedTuple):
-    """All trials, and of each set of them on the same data the one of smallest sigma."""
+class SetsOutcome(NamedTuple):
+    """All trials, and the trial of smallest sigma in each set on the same data."""
 
     trials: list[Trial]
     best: list[Trial]
 
 
-def run_sets(ranks: Ranks, options: TrialsOptions, size: int, place: Path, seeds: range) -> Sets | None:
-    """Run trials in sets of ``size``, each set on data of its own seed, into files in ``place``; None if stopped."""
+def run_sets(ranks: Ranks, options: TrialsOptions, size: int, place: Path, seeds: range) -> SetsOutcome | None:
+    """Run trials in sets of ``size``, each set on data of its own seed. Return None if stopped."""
     trials: list[Trial] = []
     for first in range(seeds.start, seeds.stop, size):
         path = place / f"{first}.h5"
-        told = [*options.set, f"run.seed={first}", f"data.seed={first}"]
+        settings = [*options.set, f"run.seed={first}", f"data.seed={first}"]
         count = min(size, seeds.stop - first)
-        if run_trials(ranks, replace(options, set=told, count=count, output=str(path))) == STOPPED:
+        if run_trials(ranks, replace(options, set=settings, count=count, output=str(path))) == EXIT_STOPPED:
             return None
         trials += ranks.from_root(partial(read_trials, path))[1]
-    return Sets(trials, best_of(trials, "sigma", min(size, len(trials))))
+    return SetsOutcome(trials, best_of(trials, "sigma", min(size, len(trials))))
 
 
-class Scenes(NamedTuple):
-    """Of points drawn from a trained model: how many causes each has, (n,), and whether they were found, (n,) bool.
+class ScenesOutcome(NamedTuple):
+    """Inference of scenes that are drawn from a trained model.
 
-    ``alike`` says whether what was found looks as the scene does: the right causes, in the right order as far as that
-    can be seen; ``seconds`` of the training.
+    Attributes
+    ----------
+    causes : (n,) number of causes in each scene
+    recognised : (n,) bool, True if the inferred scene has the same pixels: the right causes in the right visible order
+    seconds : duration of the training
     """
 
     causes: np.ndarray
-    alike: np.ndarray
+    recognised: np.ndarray
     seconds: float
 
 
 def explain_scenes(
     ranks: Ranks, job: str, settings: Sequence[str], place: Path, max_time: float | None
-) -> Scenes | None:
-    """Train a job, and find the causes of scenes that are drawn from what it has learned; None if stopped."""
+) -> ScenesOutcome | None:
+    """Train a job, and infer scenes that are drawn from the trained model; None if stopped."""
     options = TrainOptions(job, settings, str(place), max_time=max_time, quiet=True)
-    if train_job(ranks, options, lambda *_: None) == STOPPED:
+    if train_job(ranks, options, lambda *_: None) == EXIT_STOPPED:
         return None
-    run = read_together(ranks, RunDirectory(str(place)), {})
-    return ranks.on_root_alone(lambda _: scenes_of(run))
+    run = read_on_all_ranks(ranks, RunDirectory(str(place)), {})
+    return ranks.run_on_root(lambda _: infer_scenes(run))
 
 
-def scenes_of(run: StoredRun) -> Scenes:
-    """What a trained model makes of scenes of its own (OCA sec. 4.5)."""
-    source = Drawn(run.model, run.params, SCENES, run.job.run.seed, "scenes")
-    Y, truth = source.read(0, SCENES), np.concatenate([states for _, _, states in source.drawn(0, SCENES)])
+def infer_scenes(run: StoredRun) -> ScenesOutcome:
+    """Infer scenes that are drawn from the trained model (OCA sec. 4.5)."""
+    source = DrawnFromModel(run.model, run.params, SCENE_COUNT, run.job.run.seed, "scenes")
+    Y, truth = (
+        source.read(0, SCENE_COUNT),
+        np.concatenate([states for _, _, states in source.draw_groups(0, SCENE_COUNT)]),
+    )
     found = Inference(run.model, run.scheme, run.params, ("map",)).block(Y)["map_order"]
-    clean, guess = (run.model.mean(run.params, in_order(table)) for table in (truth, found))
-    alike = np.abs(clean - guess).max(1) < ALIKE
+    clean, guess = (run.model.mean(run.params, states_of_places(table)) for table in (truth, found))
+    recognised = np.abs(clean - guess).max(1) < SAME_SCENE_DIFFERENCE
     seconds = sum(float(values.sum()) for name, values in run.result.history.items() if name.startswith("seconds_"))
-    return Scenes((truth > 0).sum(1), alike, seconds)
+    return ScenesOutcome((truth > 0).sum(1), recognised, seconds)

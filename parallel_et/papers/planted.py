@@ -1,4 +1,4 @@
-"""Whether fields that were planted in data are found: each beside the learned one that is assigned to it."""
+"""Recovery of fields that are planted in data: each planted field is compared with the learned field assigned to it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,33 +12,33 @@ from parallel_et.runs.setup import open_source
 from parallel_et.trials.runner import TrialsOptions
 from parallel_et.trials.table import Trial
 
-CLOSE = 0.95
-"""Cosine between a planted field and a learned one from which on it is found."""
+FOUND_COSINE = 0.95
+"""Smallest cosine between a planted field that is found and its learned field."""
 
 
 def run_planted(
     ranks: Ranks, options: TrialsOptions, variants: Mapping[str, Sequence[str]], place: Path, seeds: range
 ) -> dict[str, tuple[list[Trial], np.ndarray]] | None:
-    """Run every variant of a job, settings by name, for every seed; None if stopped.
+    """Run every variant of a job for every seed.
 
     Returns
     -------
-    dict : name -> trials, and the share of the fields that each has found, (trials,)
+    dict : trials of each variant, and the fraction of the fields that each trial has found, (trials,); None if stopped
     """
 
-    def look(path: Path, told: list[str], trials: list[Trial]) -> tuple[list[Trial], np.ndarray]:
+    def evaluate(path: Path, settings: list[str], trials: list[Trial]) -> tuple[list[Trial], np.ndarray]:
         def share(trial: Trial) -> float:
-            truth = open_source(read_job(options.job, [*told, f"run.seed={trial.seed}"])).truth()["W"]
-            return float((cosines(truth, trial.params["W"]) > CLOSE).mean())
+            truth = open_source(read_job(options.job, [*settings, f"run.seed={trial.seed}"])).truth()["W"]
+            return float((matched_cosines(truth, trial.params["W"]) > FOUND_COSINE).mean())
 
         return trials, ranks.from_root(lambda: np.array([share(trial) for trial in trials]))
 
-    return run_each(ranks, options, variants, place, seeds, look)
+    return run_each(ranks, options, variants, place, seeds, evaluate)
 
 
-def cosines(planted: np.ndarray, learned: np.ndarray) -> np.ndarray:
-    """Of each planted field (D, b) with a learned one (D, H) of its own, such that their sum is largest; (b,)."""
-    from scipy.optimize import linear_sum_assignment  # takes its time to load
+def matched_cosines(planted: np.ndarray, learned: np.ndarray) -> np.ndarray:
+    """Match learned fields (D, H) to planted fields (D, b) with the largest sum of cosines. Return the cosines (b,)."""
+    from scipy.optimize import linear_sum_assignment  # slow to import
 
     lengths = [np.linalg.norm(fields, axis=0) for fields in (planted, learned)]
     unit = [f / np.where(length > 0, length, 1.0) for f, length in zip((planted, learned), lengths, strict=True)]

@@ -1,4 +1,4 @@
-"""Whether every cause is represented by a unit of its own, and how well its probability is known (MCA sec. 6.5)."""
+"""Representation of each cause by its own unit, and errors of the learned probabilities (MCA sec. 6.5)."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -13,15 +13,15 @@ from parallel_et.trials.runner import TrialsOptions
 from parallel_et.trials.table import Trial, read_trials
 
 
-class Represented(NamedTuple):
-    """What trials have come to.
+class RepresentationOutcome(NamedTuple):
+    """Outcome of trials.
 
     Attributes
     ----------
     trials : the trials
-    units : (trials,) causes that are represented by a unit of their own
-    errors : (complete trials,) mean difference of a learned probability to the frequency of its cause in the data; NaN
-        where none is learned
+    units : (trials,) number of causes that are represented by their own unit
+    errors : (complete trials,) mean absolute error of the learned probabilities, compared with the frequencies of the
+        causes in the data; NaN if no probabilities are learned
     """
 
     trials: list[Trial]
@@ -30,14 +30,14 @@ class Represented(NamedTuple):
 
     @property
     def complete(self) -> int:
-        """Trials in which every cause has a unit of its own."""
+        """Number of trials in which each cause has its own unit."""
         return int((self.units == [trial.causes for trial in self.trials]).sum())
 
 
-def look_at_trials(options: TrialsOptions, path: Path, seeds: range) -> Represented:
-    """The trials of these seeds in a file.
+def evaluate_trials(options: TrialsOptions, path: Path, seeds: range) -> RepresentationOutcome:
+    """Evaluate the trials of these seeds in a file.
 
-    Each cause is shown alone: the unit that most probably is active alone represents it, whatever its field is like.
+    Each cause is presented alone. The unit that is most probably the only active unit represents this cause.
     """
     trials = [trial for trial in read_trials(path)[1] if trial.seed in seeds]
     job = read_job(options.job, options.set)
@@ -50,6 +50,6 @@ def look_at_trials(options: TrialsOptions, path: Path, seeds: range) -> Represen
         units.append(len(np.unique(unit)))
         if units[-1] == len(unit):
             learned = np.broadcast_to(trial.params["pi"], model.H)[unit] if "pi" in job.model.learn else np.nan
-            seen = np.concatenate([states for _, _, states in source.drawn(0, source.points)]).mean(0)
+            seen = np.concatenate([states for _, _, states in source.draw_groups(0, source.points)]).mean(0)
             errors.append(np.abs(learned - seen).mean())
-    return Represented(trials, np.array(units), np.array(errors))
+    return RepresentationOutcome(trials, np.array(units), np.array(errors))

@@ -1,4 +1,4 @@
-"""Strokes that hide each other, coded by maximal causes with strengths and by linear sparse coding (TH fig. 3.6)."""
+"""Strokes that occlude each other, coded by maximal causes with strengths and by linear sparse coding (TH fig. 3.6)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,69 +8,76 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parallel_et.control.signals import STOPPED
+from parallel_et.control.signals import EXIT_STOPPED
 from parallel_et.data.strokes import Strokes
 from parallel_et.inference.posterior import Inference
 from parallel_et.papers.table import Row
 from parallel_et.papers.variants import slug
 from parallel_et.parallel.communicator import Ranks
-from parallel_et.reports.pictures import draw_fields, figure_of, png
-from parallel_et.reports.plots import PALETTE, plain
+from parallel_et.reports.pictures import draw_fields, encode_png, new_figure
+from parallel_et.reports.plots import PALETTE, style_axis
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.setup import open_source
-from parallel_et.runs.stored_run import StoredRun, read_together
+from parallel_et.runs.stored_run import StoredRun, read_on_all_ranks
 from parallel_et.runs.train_job import TrainOptions, train_job
-from parallel_et.storage.atomic import write_whole
+from parallel_et.storage.atomic import write_atomically
 from parallel_et.trials.comparison import check_sklearn
 from parallel_et.trials.runner import TrialsOptions
 
-SOME = 2000
-"""Patches that are looked at, evenly spread."""
-MOST = 5
-"""Strokes of a patch up to which they are told apart."""
-LEARNED, EPOCHS = 20_000, 5
-"""Patches, evenly spread, that linear components are learned of, and in how many passes."""
-USED = 1e-9
-"""A component counts as used from this magnitude of its coefficient on."""
+PATCH_COUNT = 2000
+"""Number of evaluated patches, evenly spaced."""
+LARGEST_STROKE_COUNT = 5
+"""Largest number of strokes in a patch that is drawn."""
+TRAINING_PATCHES, TRAINING_EPOCHS = 20_000, 5
+"""Number of patches from which linear components are learned, and number of passes."""
+LEAST_COEFFICIENT = 1e-9
+"""Smallest coefficient of a used component."""
 
 
-class Coded(NamedTuple):
-    """Of patches: how many components each uses, and the mean squared errors beside what was seen and without noise."""
+class CodeOutcome(NamedTuple):
+    """Codes of patches.
+
+    Attributes
+    ----------
+    used : (n,) number of components
+    error, clean : (n,) mean squared error, compared with the noisy and with the noiseless patch
+    seconds : duration of learning and coding
+    """
 
     used: np.ndarray
     error: np.ndarray
     clean: np.ndarray
     seconds: float
 
-    def words(self) -> str:
-        """For the table."""
+    def summary(self) -> str:
+        """Return the means in words, for the table."""
         used, error, clean = (values.mean() for values in self[:3])
         return f"{used:.1f} components a patch, MSE {error:.0f}, without noise {clean:.0f}"
 
 
-def beside_linear(
+def stroke_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Train each variant of a job on patches of strokes, and linear codes of several penalties; none if stopped."""
+    """Train each variant of a job on patches of strokes, and linear codes. Return their rows, or none if stopped."""
     ranks.from_root(check_sklearn)
-    found: dict[str, Coded] = {}
+    found: dict[str, CodeOutcome] = {}
     for name, more in experiment["variants"].items():
-        folder, begun = place.with_name(f"{place.name}-{slug(name)}"), perf_counter()
+        folder, start_time = place.with_name(f"{place.name}-{slug(name)}"), perf_counter()
         run = TrainOptions(options.job, [*options.set, *more], str(folder), max_time=options.max_time)
-        if train_job(ranks, run, draw_fields) == STOPPED:
+        if train_job(ranks, run, draw_fields) == EXIT_STOPPED:
             return []
-        learned = read_together(ranks, RunDirectory(str(folder)), {})
-        found[name] = ranks.on_root_alone(partial(by_maximum, learned, perf_counter() - begun))
-    source = strokes_of(learned)
-    found |= ranks.on_root_alone(partial(by_linear, source, learned, experiment["penalties"], experiment["at_most"]))
-    counts = source.counts(0, source.points)[numbers(source, SOME)]
-    ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(by_strokes(found, counts))))
+        learned = read_on_all_ranks(ranks, RunDirectory(str(folder)), {})
+        found[name] = ranks.run_on_root(partial(code_by_causes, learned, perf_counter() - start_time))
+    source = open_strokes(learned)
+    found |= ranks.run_on_root(partial(code_linearly, source, learned, experiment["penalties"], experiment["at_most"]))
+    counts = source.counts(0, source.points)[pick_rows(source, PATCH_COUNT)]
+    ranks.from_root(lambda: write_atomically(place.with_suffix(".png"), encode_png(draw_by_strokes(found, counts))))
     return [
         Row(
             f"{experiment['job']}: {name}",
             experiment["published"].get(name, ""),
-            one.words(),
-            judged(name, found, experiment["variants"]),
+            one.summary(),
+            verdict_on(name, found, experiment["variants"]),
             1,
             one.seconds,
         )
@@ -78,22 +85,22 @@ def beside_linear(
     ]
 
 
-def strokes_of(run: StoredRun) -> Strokes:
-    """The patches that a run has learned from."""
+def open_strokes(run: StoredRun) -> Strokes:
+    """Open the patches of a run."""
     source = open_source(run.job)
     assert isinstance(source, Strokes)
     return source
 
 
-def by_maximum(run: StoredRun, seconds: float, root: Ranks) -> Coded:
-    """Of the causes that are most often drawn together, with the expected mean."""
-    source = strokes_of(run)
-    made = Inference(run.model, run.scheme, run.params, ("map", "reconstruction")).block(patches(source)[0])
-    return coded(source, made["map"].sum(1), made["reconstruction"], seconds)
+def code_by_causes(run: StoredRun, seconds: float, root: Ranks) -> CodeOutcome:
+    """Evaluate the code of the MAP state, with the posterior mean as reconstruction."""
+    source = open_strokes(run)
+    made = Inference(run.model, run.scheme, run.params, ("map", "reconstruction")).block(pick_patches(source)[0])
+    return evaluate_code(source, made["map"].sum(1), made["reconstruction"], seconds)
 
 
-def judged(name: str, found: dict[str, Coded], variants: Any) -> str:
-    """Whether no linear code has as few components and as small an error."""
+def verdict_on(name: str, found: dict[str, CodeOutcome], variants: Any) -> str:
+    """Return "worse" if a linear code has at most as large a number of components and error, else "met"."""
     if name not in variants:
         return ""
     own = found[name]
@@ -102,65 +109,69 @@ def judged(name: str, found: dict[str, Coded], variants: Any) -> str:
     return "worse" if beaten else "met"
 
 
-def numbers(source: Strokes, count: int) -> np.ndarray:
-    """Which patches so many are, evenly spread."""
+def pick_rows(source: Strokes, count: int) -> np.ndarray:
+    """Return the rows of ``count`` patches, evenly spaced."""
     return np.linspace(0, source.points - 1, min(source.points, count)).astype(int)
 
 
-def patches(source: Strokes, count: int = SOME) -> tuple[np.ndarray, np.ndarray]:
-    """These as they were seen, and without noise."""
-    seen, some = source.read(0, source.points)[:, : source.dims], numbers(source, count)
+def pick_patches(source: Strokes, count: int = PATCH_COUNT) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``count`` patches with and without noise."""
+    seen, some = source.read(0, source.points)[:, : source.dims], pick_rows(source, count)
     return np.ascontiguousarray(seen[some]), source.clean(0, source.points)[some]
 
 
-def coded(source: Strokes, used: np.ndarray, reconstruction: np.ndarray, seconds: float) -> Coded:
-    """What becomes of the patches that are looked at."""
-    error, clean = (((one - reconstruction) ** 2).mean(1) for one in patches(source))
-    return Coded(used, error, clean, seconds)
+def evaluate_code(source: Strokes, used: np.ndarray, reconstruction: np.ndarray, seconds: float) -> CodeOutcome:
+    """Compute the errors of reconstructed patches."""
+    error, clean = (((one - reconstruction) ** 2).mean(1) for one in pick_patches(source))
+    return CodeOutcome(used, error, clean, seconds)
 
 
-def by_linear(
+def code_linearly(
     source: Strokes, run: StoredRun, penalties: Sequence[float], at_most: Sequence[int], root: Ranks
-) -> dict[str, Coded]:
-    """Of as many components that add up: with penalties on the magnitudes of coefficients (TH eq. 3.1), and by pursuit.
+) -> dict[str, CodeOutcome]:
+    """Learn H linear components, and code patches with an L1 penalty (TH eq. 3.1) and by orthogonal matching pursuit.
 
-    Orthogonal matching pursuit takes a number of components ``at_most``, with coefficients that no penalty makes
-    smaller; of the components that the penalties have led to, those count that leave the least error.
+    Parameters
+    ----------
+    penalties : weights of the L1 penalty
+    at_most : numbers of components of the pursuit, which uses the components with the smallest error
     """
     from sklearn.decomposition import MiniBatchDictionaryLearning, sparse_encode
 
-    Y, found, pursued = patches(source)[0], dict[str, Coded](), {k: list[Coded]() for k in at_most}
+    Y, found, pursued = pick_patches(source)[0], dict[str, CodeOutcome](), {k: list[CodeOutcome]() for k in at_most}
 
-    def code_of(components: np.ndarray, begun: float, **how: Any) -> Coded:
+    def code_of(components: np.ndarray, start_time: float, **how: Any) -> CodeOutcome:
         code = sparse_encode(Y, components, **how)
-        return coded(source, (np.abs(code) > USED).sum(1), code @ components, perf_counter() - begun)
+        return evaluate_code(
+            source, (np.abs(code) > LEAST_COEFFICIENT).sum(1), code @ components, perf_counter() - start_time
+        )
 
     for penalty in penalties:
-        begun = perf_counter()
+        start_time = perf_counter()
         coder = MiniBatchDictionaryLearning(
-            run.model.H, alpha=penalty, max_iter=EPOCHS, random_state=run.job.run.seed, fit_algorithm="cd"
-        ).fit(patches(source, LEARNED)[0])
+            run.model.H, alpha=penalty, max_iter=TRAINING_EPOCHS, random_state=run.job.run.seed, fit_algorithm="cd"
+        ).fit(pick_patches(source, TRAINING_PATCHES)[0])
         components = coder.components_
-        found[f"linear, a = {penalty}"] = code_of(components, begun, algorithm="lasso_lars", alpha=penalty)
+        found[f"linear, a = {penalty}"] = code_of(components, start_time, algorithm="lasso_lars", alpha=penalty)
         for k, codes in pursued.items():
-            codes.append(code_of(components, begun, algorithm="omp", n_nonzero_coefs=k))
+            codes.append(code_of(components, start_time, algorithm="omp", n_nonzero_coefs=k))
     best = {k: min(codes, key=lambda one: one.error.mean()) for k, codes in pursued.items()}
     return found | {f"linear, at most {k}": one for k, one in best.items()}
 
 
-def by_strokes(found: dict[str, Coded], counts: np.ndarray) -> Any:
-    """Components and error of each code over the number of strokes that are seen in a patch, (n,)."""
-    figure = figure_of(9.0, 3.2)
+def draw_by_strokes(found: dict[str, CodeOutcome], counts: np.ndarray) -> Any:
+    """Draw components and error of each code over the number of visible strokes in a patch, (n,)."""
+    figure = new_figure(9.0, 3.2)
     for axis, what in zip(figure.subplots(1, 2), ("used", "error"), strict=True):
         for number, (name, one) in enumerate(found.items()):
-            at = [k for k in range(MOST + 1) if (counts == k).any()]
+            at = [k for k in range(LARGEST_STROKE_COUNT + 1) if (counts == k).any()]
             mean = [getattr(one, what)[counts == k].mean() for k in at]
             again, colour = divmod(number, len(PALETTE) - 1)
             axis.plot(at, mean, ".--" if again else ".-", color=PALETTE[1:][colour], label=name)
         axis.set_xlabel("strokes in a patch", fontsize=8)
         axis.set_ylabel("components" if what == "used" else "mean squared error", fontsize=8)
         axis.set_yscale("symlog" if what == "used" else "linear")
-        plain(axis)
+        style_axis(axis)
     axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
     figure.tight_layout()
     return figure

@@ -1,4 +1,4 @@
-"""One job in several variants, on the same data and from the same starts: what each reaches, and how fast."""
+"""Comparison of variants of one job, on the same data with the same initial values: final free energy and speed."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -9,53 +9,61 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from parallel_et.control.signals import STOPPED
+from parallel_et.control.signals import EXIT_STOPPED
 from parallel_et.parallel.communicator import Ranks
-from parallel_et.reports.pictures import png
-from parallel_et.reports.plots import compared
+from parallel_et.reports.pictures import encode_png
+from parallel_et.reports.plots import plot_energies
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.stored_run import read_together
+from parallel_et.runs.stored_run import read_on_all_ranks
 from parallel_et.runs.train_job import TrainOptions, train_job
-from parallel_et.storage.atomic import write_whole
+from parallel_et.storage.atomic import write_atomically
 from parallel_et.trials.runner import TrialsOptions, run_trials
 from parallel_et.trials.table import Trial, read_trials
 
 T = TypeVar("T")
-FALL = 1e-9
-"""Relative loss of free energy within an iteration that rounding may explain."""
+RELATIVE_FALL = 1e-9
+"""Largest relative decrease of the free energy in an iteration that is rounding."""
 
 
 class Outcome(NamedTuple):
-    """What a variant has come to: its trials, and the free energy of the first of them over the iterations."""
+    """Trials of a variant, and the free energy of the first trial over the iterations."""
 
     trials: list[Trial]
     curve: np.ndarray
 
     @property
     def energies(self) -> np.ndarray:
-        """Free energy of each trial at its end."""
+        """Final free energy of each trial."""
         return np.array([trial.free_energy for trial in self.trials])
 
 
 def run_variants(
     ranks: Ranks, options: TrialsOptions, variants: Mapping[str, Sequence[str]], place: Path, seeds: range
 ) -> dict[str, Outcome] | None:
-    """Run every variant of a job, settings by name, for every seed, and draw their curves; None if stopped.
+    """Run every variant of a job for every seed, and draw the curves; collective.
 
-    ``options`` are those of the trials of all; the names of all that is written begin with ``place``.
+    Parameters
+    ----------
+    options : options of the trials of all variants
+    variants : settings by name
+    place : beginning of the names of all written files
+
+    Returns
+    -------
+    dict : outcomes by name; None if stopped
     """
 
-    def look(path: Path, told: list[str], trials: list[Trial]) -> Outcome | None:
-        run = TrainOptions(options.job, told, str(path), max_time=options.max_time, quiet=True)
-        if train_job(ranks, run, without_picture) == STOPPED:
+    def evaluate(path: Path, all_settings: list[str], trials: list[Trial]) -> Outcome | None:
+        run = TrainOptions(options.job, all_settings, str(path), max_time=options.max_time, quiet=True)
+        if train_job(ranks, run, draw_nothing) == EXIT_STOPPED:
             return None
-        learned = read_together(ranks, RunDirectory(str(path)), {})
+        learned = read_on_all_ranks(ranks, RunDirectory(str(path)), {})
         return Outcome(trials, ranks.from_root(lambda: learned.result.history["free_energy"]))
 
-    if (found := run_each(ranks, options, variants, place, seeds, look)) is None:
+    if (found := run_each(ranks, options, variants, place, seeds, evaluate)) is None:
         return None
     curves = {name: outcome.curve for name, outcome in found.items()}
-    ranks.from_root(lambda: write_whole(place.with_suffix(".png"), png(compared(curves))))
+    ranks.from_root(lambda: write_atomically(place.with_suffix(".png"), encode_png(plot_energies(curves))))
     return found
 
 
@@ -65,52 +73,59 @@ def run_each(
     variants: Mapping[str, Sequence[str]],
     place: Path,
     seeds: range,
-    look: Callable[[Path, list[str], list[Trial]], T | None],
+    evaluate: Callable[[Path, list[str], list[Trial]], T | None],
 ) -> dict[str, T] | None:
-    """Run trials of every variant of a job, settings by name, and look at those of these seeds; None if stopped.
+    """Run trials of every variant of a job, and evaluate the trials of these seeds; collective.
 
-    ``look`` is called on all ranks with the name that all files of a variant begin with, its settings and its trials;
-    it may be stopped as well.
+    Parameters
+    ----------
+    variants : settings by name
+    evaluate : called with the beginning of the file names of a variant, its settings and its trials; collective.
+        It returns None if stopped.
+
+    Returns
+    -------
+    dict : results of ``evaluate`` by name; None if stopped
     """
     found: dict[str, T] = {}
     for name, settings in variants.items():
-        path, told = place.with_name(f"{place.name}-{slug(name)}"), [*options.set, *settings]
-        if run_trials(ranks, replace(options, set=told, output=f"{path}.h5")) == STOPPED:
+        path, all_settings = place.with_name(f"{place.name}-{slug(name)}"), [*options.set, *settings]
+        if run_trials(ranks, replace(options, set=all_settings, output=f"{path}.h5")) == EXIT_STOPPED:
             return None
         everything = ranks.from_root(partial(read_trials, Path(f"{path}.h5")))[1]
-        if (one := look(path, told, [trial for trial in everything if trial.seed in seeds])) is None:
+        if (one := evaluate(path, all_settings, [trial for trial in everything if trial.seed in seeds])) is None:
             return None
         found[name] = one
     return found
 
 
-def without_picture(*_: Any) -> None:
-    """The curves are drawn, the fields are not."""
+def draw_nothing(*_: Any) -> None:
+    """Skip the picture of the fields."""
 
 
 def slug(name: str) -> str:
-    """A name that may be that of a file."""
+    """Convert a title to a file name of letters, digits and hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def in_words(outcome: Outcome, first: Outcome) -> str:
-    """Free energy at the end, also beside that of the first variant, and how often all causes were found."""
+def format_outcome(outcome: Outcome, first: Outcome) -> str:
+    """Format the final free energy, its difference to the first variant, and how often all causes were found."""
     gain = outcome.energies - first.energies
     words = [f"F {outcome.energies.mean():.2f}"]
     if outcome is not first:
-        words.append(f"{gain.mean():+.2f} ± {error_of(gain):.2f} beside the first")
+        words.append(f"{gain.mean():+.2f} ± {standard_error(gain):.2f} compared with the first")
     if outcome.trials[0].causes:
         complete = sum(trial.found == trial.causes for trial in outcome.trials)
         words.append(f"all causes in {complete} of {len(outcome.trials)}")
     return ", ".join(words)
 
 
-def verdict(outcome: Outcome) -> str:
-    """Whether the free energy has fallen."""
+def verdict_on_free_energy(outcome: Outcome) -> str:
+    """Return "never fell", or the largest relative decrease of the free energy."""
     steps = np.diff(outcome.curve) / np.abs(outcome.curve[:-1])
-    return "never fell" if (steps >= -FALL).all() else f"fell by {-steps.min():.1g}"
+    return "never fell" if (steps >= -RELATIVE_FALL).all() else f"fell by {-steps.min():.1g}"
 
 
-def error_of(values: np.ndarray) -> float:
-    """Standard error of a mean."""
+def standard_error(values: np.ndarray) -> float:
+    """Return the standard error of a mean."""
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0

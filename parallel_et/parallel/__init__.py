@@ -1,1 +1,1 @@
-"""The only room that imports mpi4py: who owns which points, exact sums, the cut, errors that end all ranks."""
+"""Everything that involves several MPI ranks; no other package imports mpi4py."""

@@ -1,4 +1,4 @@
-"""One thread for the matrix products of a process, which makes their bits independent of the machine."""
+"""A limit of BLAS to one thread, which makes the bits of matrix products independent of the number of cores."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _limits: threadpool_limits | None = None
 def one_blas_thread() -> Iterator[None]:
     """Limit BLAS to one thread in this block.
 
-    The limit is that of the whole process: where blocks of several threads overlap, the last one to end lifts it.
+    The limit holds for the whole process. If blocks of several threads overlap, the last one to end lifts the limit.
     """
     global _users, _limits
     with _lock:

@@ -1,4 +1,4 @@
-"""The ranks of a run: the few collective operations that everything else is made of."""
+"""The ranks of a run: a communicator with the collective operations that all other code uses."""
 
 import os
 import sys
@@ -13,17 +13,24 @@ from typing import NoReturn, TypeVar, cast
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from parallel_et.control.process import keep_freed_memory, tell
-from parallel_et.control.signals import NOT_BEGUN, STOPPED, heard
-from parallel_et.errors import PLACE, UserError, check_name
+from parallel_et.control.process import keep_freed_memory, print_now
+from parallel_et.control.signals import EXIT_STOPPED, STOPPED_BEFORE_START, received_signal
+from parallel_et.errors import PATH_ERRORS, UserError, check_name
 from parallel_et.parallel.mpi import MPI
-from parallel_et.parallel.rank_watch import HEARD_WITHIN, Watch
-from parallel_et.parallel.shared_memory import Node
-from parallel_et.parallel.watched_start import LIMIT, PLACES, SIZES, start_limit, told
+from parallel_et.parallel.rank_watch import OUTPUT_SECONDS, RankWatch
+from parallel_et.parallel.shared_memory import NodeSharing
+from parallel_et.parallel.watched_start import (
+    RANK_VARIABLES,
+    SIZE_VARIABLES,
+    START_LIMIT_VARIABLE,
+    launcher_value,
+    start_limit,
+)
 
-EVERYBODY = "all {} ranks have this error"
-FEW = 4096
-"""Numbers that cost next to nothing to send."""
+SHARED_ERROR_NOTE = "all {} ranks have this error"
+"""Note that marks an OSError that was raised on all ranks."""
+SMALL_ARRAY_SIZE = 4096
+"""Largest number of elements of an array that ``broadcast_small`` sends."""
 
 _duplicating = Lock()
 
@@ -32,7 +39,7 @@ T = TypeVar("T")
 
 
 class Ranks:
-    """A communicator and the operations that a run needs of it; the root is rank 0."""
+    """A communicator and its collective operations. All ranks call each of them together. The root is rank 0."""
 
     def __init__(self, comm: MPI.Intracomm | None = None) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
@@ -41,59 +48,59 @@ class Ranks:
         self.is_root = self.rank == 0
 
     @classmethod
-    def alone(cls) -> "Ranks":
-        """This rank as the only one."""
+    def self_only(cls) -> "Ranks":
+        """Return a communicator of this rank only."""
         return cls(MPI.COMM_SELF)
 
     @classmethod
     @contextmanager
     def of_call(cls, comm: MPI.Intracomm | None) -> Iterator["Ranks"]:
-        """Return the ranks of a communicator for one call of a script.
+        """Yield the ranks of a communicator for one call of a script.
 
-        MPI allows collective operations on a communicator to one thread at a time. A rank that is alone gets a
-        communicator of its own, so that several of its threads can make such calls; several ranks pass theirs.
+        MPI allows one thread at a time to use a communicator for collective operations. A single rank therefore gets a
+        duplicate of its communicator, so that several of its threads can make such calls.
         """
         given = MPI.COMM_WORLD if comm is None else comm
         if given.size > 1:
             yield cls(given)
             return
         with _duplicating:
-            own = given.Dup()
+            duplicate = given.Dup()
         try:
-            yield cls(own)
+            yield cls(duplicate)
         finally:
-            own.Free()
+            duplicate.Free()
 
     def sum_on_root(self, values: np.ndarray) -> None:
-        """Replace ``values`` on the root by their sum over the ranks; integers only, so that the order is free."""
+        """Replace the integers ``values`` on the root by their sum over the ranks."""
         assert values.dtype == np.int64
         if self.size > 1:
             self.comm.Reduce(MPI.IN_PLACE if self.is_root else values, values if self.is_root else None, MPI.SUM, 0)
 
     def sum(self, values: np.ndarray) -> None:
-        """Replace ``values`` on every rank by their sum over the ranks; integers only."""
+        """Replace the integers ``values`` on every rank by their sum over the ranks."""
         assert values.dtype in (np.int64, np.uint64)
         if self.size > 1:
             self.comm.Allreduce(MPI.IN_PLACE, values, MPI.SUM)
 
-    def complete(self, values: np.ndarray, first: int, last: int) -> None:
-        """Fill ``values`` on every rank; this one has their rows [first, last), in the order of the ranks."""
+    def allgather_rows(self, values: np.ndarray, first: int, last: int) -> None:
+        """Gather the rows of all ranks, in rank order, in ``values``. This rank has the rows [first, last)."""
         if self.size > 1:
-            row = values[:1].nbytes
-            counts = np.array(self.comm.allgather((last - first) * row))
-            places = np.cumsum(counts) - counts
-            self.comm.Allgatherv(MPI.IN_PLACE, [values, counts, places, MPI.BYTE])
+            row_bytes = values[:1].nbytes
+            counts = np.array(self.comm.allgather((last - first) * row_bytes))
+            offsets = np.cumsum(counts) - counts
+            self.comm.Allgatherv(MPI.IN_PLACE, [values, counts, offsets, MPI.BYTE])
 
     @property
-    def node(self) -> Node:
-        """How works are shared out over all ranks; those of a node share memory. All ask for the first one together."""
-        return Node.of(self.comm)
+    def work_sharing(self) -> NodeSharing:
+        """Work sharing of all ranks. All ranks ask for it together the first time."""
+        return NodeSharing.of(self.comm)
 
     def max(self, value: float) -> float:
-        """The largest ``value`` of all ranks."""
+        """Return the largest ``value`` of all ranks."""
         return self.comm.allreduce(value, MPI.MAX) if self.size > 1 else value
 
-    def largest(self, values: np.ndarray) -> np.ndarray:
+    def elementwise_max(self, values: np.ndarray) -> np.ndarray:
         """Return the elementwise maximum of the ``values`` of all ranks."""
         found = values.copy()
         if self.size > 1:
@@ -101,20 +108,23 @@ class Ranks:
         return found
 
     def total(self, value: int) -> int:
-        """The sum of ``value`` over the ranks, on every rank."""
+        """Return the sum of ``value`` over the ranks."""
         return self.comm.allreduce(value) if self.size > 1 else value
 
-    def either(self, flags: int) -> int:
-        """The flags, bits of an integer, that any rank has."""
+    def bitwise_or(self, flags: int) -> int:
+        """Return the flags, bits of an integer, that are set on any rank."""
         return self.comm.allreduce(flags, MPI.BOR) if self.size > 1 else flags
 
     def count_before(self, value: int) -> int:
-        """Sum of ``value`` over the ranks before this one."""
+        """Return the sum of ``value`` over the ranks before this one."""
         before = self.comm.exscan(value)
         return 0 if before is None or self.is_root else before
 
     def from_root(self, make: Callable[[], T]) -> T:
-        """What ``make`` returns on the root, on every rank, if small; its UserError, OSError or exit is everybody's."""
+        """Call ``make`` on the root and return its small result on every rank.
+
+        A UserError, OSError or SystemExit of ``make`` is raised on every rank.
+        """
         value, error = None, None
         if self.is_root:
             try:
@@ -124,114 +134,116 @@ class Ranks:
         if self.size > 1:
             value, error = self.comm.bcast((value, error), 0)
         if error is not None:
-            raise self._noted(error)
+            raise self._with_note(error)
         return value  # type: ignore[return-value]
 
-    def of_root(self, value: T) -> T:
-        """The root's ``value``, on every rank. For small objects."""
+    def broadcast_object(self, value: T) -> T:
+        """Return the small object ``value`` of the root on every rank."""
         return self.comm.bcast(value, 0) if self.size > 1 else value
 
     def gather(self, value: T) -> list[T]:
-        """The values of all ranks, on the root; elsewhere none. For small objects."""
+        """Return the small objects of all ranks on the root, and an empty list on the other ranks."""
         return self.comm.gather(value, 0) or []
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Wait for all ranks."""
         self.comm.Barrier()
 
-    def meet_idly(self) -> None:
-        """Wait for all ranks, and leave the cores to those that work: MPI itself would keep them busy."""
+    def idle_barrier(self) -> None:
+        """Wait for all ranks with idle cores. ``barrier`` keeps the cores busy."""
         done = self.comm.Ibarrier()
         while not done.Test():
             time.sleep(0.01)
 
-    def meet_in_time(self, seconds: float) -> None:
-        """Wait for all ranks as they start; if some do not come in time, name them and end the job."""
+    def barrier_with_timeout(self, seconds: float) -> None:
+        """Wait for all ranks at the start. After a timeout, name the missing ranks and abort the job."""
         if self.size == 1:
             return
         sent = self.comm.isend(None, 0)
         reports = [self.comm.irecv(source=rank) for rank in range(self.size)] if self.is_root else []
-        all_here, begun = self.comm.Ibarrier(), time.monotonic()
-        # Others than the root wait until it would have spoken, even if it was late, and then know who is silent;
-        # the first to speak ends the others.
-        patience = seconds if self.is_root else 2.1 * seconds + 2 * HEARD_WITHIN * (self.rank - 1)
-        while not all_here.Test():
-            if time.monotonic() > begun + patience:
-                silent = [rank for rank, report in enumerate(reports) if not report.Test()] or [0]
+        barrier = self.comm.Ibarrier()
+        started = time.monotonic()
+        # The root knows the missing ranks, so the other ranks give it time to print its message.
+        # If the root is missing, the lowest other rank prints the message and aborts the job.
+        timeout = seconds if self.is_root else 2.1 * seconds + 2 * OUTPUT_SECONDS * (self.rank - 1)
+        while not barrier.Test():
+            if time.monotonic() > started + timeout:
+                missing = [rank for rank, report in enumerate(reports) if not report.Test()] or [0]
                 print(
-                    f"start: expected all {self.size} ranks within {seconds:g} s ({LIMIT}), found nothing of rank "
-                    f"{', '.join(map(str, silent))}: it hangs, as where memory is too small to load the packages",
+                    f"start: expected all {self.size} ranks within {seconds:g} s ({START_LIMIT_VARIABLE}), "
+                    f"found no message of rank {', '.join(map(str, missing))}; "
+                    "the memory of a rank may be too small to load the packages",
                     file=sys.stderr,
                     flush=True,
                 )
-                self.end_all(1)
-                os._exit(1)  # it may take a while to end this process, and returns
+                self.abort(1)
+                os._exit(1)  # MPI_Abort may return before it has ended this process
             time.sleep(0.01)
         MPI.Request.Waitall([sent, *reports])
 
-    def end_all(self, code: int) -> None:
-        """End every rank of the job, once what this one has said is heard."""
-        time.sleep(HEARD_WITHIN)
+    def abort(self, code: int) -> None:
+        """Abort all ranks of the job, after the launcher has had time to pass on the output of this rank."""
+        time.sleep(OUTPUT_SECONDS)
         self.comm.Abort(code)
 
-    def on_root_alone(self, make: Callable[["Ranks"], T]) -> T:
-        """What ``make`` returns for the root as the only rank, on every rank; the others leave their cores to it.
+    def run_on_root(self, make: Callable[["Ranks"], T]) -> T:
+        """Call ``make`` on the root, with the root as the only rank, and return its small result on every rank.
 
-        Its UserError or OSError is everybody's.
+        The cores of the other ranks are idle meanwhile. A UserError or OSError is raised on every rank.
         """
         value = None
-        with self.together():
+        with self.synchronise_errors():
             try:
-                value = make(Ranks.alone()) if self.is_root else None
+                value = make(Ranks.self_only()) if self.is_root else None
             finally:
-                self.meet_idly()
-        return cast(T, self.of_root(value))
+                self.idle_barrier()
+        return cast(T, self.broadcast_object(value))
 
-    def share(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The root's float64 arrays on every rank, in one message and in Fortran's order; all know their shapes."""
+    def broadcast(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the float64 arrays of the root, in Fortran order, on every rank. All ranks pass the same shapes."""
         if self.size == 1:
             return {name: np.asarray(array, order="F") for name, array in params.items()}
         packed = np.concatenate([array.reshape(-1, order="F") for array in params.values()])
         self.comm.Bcast(packed, 0)
-        parts = np.split(packed, np.cumsum([array.size for array in params.values()])[:-1])
-        arrays = (part.reshape(old.shape, order="F") for part, old in zip(parts, params.values(), strict=True))
+        flat = np.split(packed, np.cumsum([array.size for array in params.values()])[:-1])
+        arrays = (values.reshape(old.shape, order="F") for values, old in zip(flat, params.values(), strict=True))
         return dict(zip(params, arrays, strict=True))
 
-    def agree(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What all ranks have made alike, in Fortran's order; of what is small the root's, to be sure."""
-        small = self.share({name: array for name, array in params.items() if array.size <= FEW})
+    def broadcast_small(self, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return arrays that all ranks have, in Fortran order. Small arrays are replaced by the arrays of the root."""
+        small = self.broadcast({name: array for name, array in params.items() if array.size <= SMALL_ARRAY_SIZE})
         return {name: small[name] if name in small else np.asarray(array, order="F") for name, array in params.items()}
 
     @contextmanager
-    def together(self) -> Iterator[None]:
-        """A UserError or OSError in this block on any rank is raised on all: that of the lowest such rank."""
+    def synchronise_errors(self) -> Iterator[None]:
+        """Raise a UserError or OSError of this block on all ranks: the error of the lowest rank that has one."""
         error: UserError | OSError | None = None
         try:
             yield
-        except (UserError, OSError) as mine:
-            error = mine
+        except (UserError, OSError) as own_error:
+            error = own_error
         if self.size > 1:
             first = np.array(self.size if error is None else self.rank)
             self.comm.Allreduce(MPI.IN_PLACE, first, MPI.MIN)
             error = self.comm.bcast(error, int(first)) if first < self.size else None
         if error is not None:
-            raise self._noted(error)
+            raise self._with_note(error)
 
-    def _noted(self, error: E) -> E:
-        """The error; one of the system's says from now on who has it."""
+    def _with_note(self, error: E) -> E:
+        """Return the error, with a note that all ranks have it if it is an OSError."""
         if isinstance(error, OSError):
-            error.add_note(EVERYBODY.format(self.size))
+            error.add_note(SHARED_ERROR_NOTE.format(self.size))
         return error
 
     def load_kernels(self) -> None:
-        """Load the kernels of all modules that are imported by now; all ranks call this together.
+        """Load the kernels of all imported modules. Missing kernels are compiled.
 
-        Where some have to be compiled, the ranks of a node share them, those of the root's node first: each then finds
-        what others compiled. Else all ranks load them at the same time.
+        The ranks of a node divide the compilation among them. The node of the root is first, so that the other nodes
+        find its compiled kernels if they share a file system.
         """
-        from parallel_et.kernels import cache  # takes its time to load
+        from parallel_et.kernels import cache  # slow to load
 
-        with self.together():
+        with self.synchronise_errors():
             self._print_notes(cache.notes())
             missing = cache.missing()
         if self.size > 1 and self.comm.allreduce(missing, MPI.LOR):
@@ -240,113 +252,115 @@ class Ranks:
             for turn in (True, False):
                 if with_root == turn:
                     cache.load_declared(node.rank, node.size)
-                self.meet_idly()
+                self.idle_barrier()
             node.Free()
         cache.load_declared()
         self._print_notes(cache.notes())
 
     def _print_notes(self, notes: Sequence[str]) -> None:
+        """Print notes on the root."""
         for note in notes if self.is_root else ():
             print(f"note: {note}", file=sys.stderr, flush=True)
 
     def sum_on_node(self, *values: int) -> list[int]:
-        """The sum of each of the values over the ranks that share this one's node."""
+        """Return the sum of each value over the ranks of this node."""
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         sums = [node.allreduce(value) for value in values]
         node.Free()
         return sums
 
     def limit_threads(self, threads: int = 1) -> str | None:
-        """One BLAS thread for each of a rank's threads; returns a warning where these outnumber the cores of a node."""
+        """Limit BLAS to one thread for each thread of a rank. Return a warning if the threads outnumber the cores."""
         threadpool_limits(1)
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        here, cores = node.size, os.cpu_count() or 1
+        ranks = node.size
+        cores = os.cpu_count() or 1
         node.Free()
         each = f" of {threads} threads" if threads > 1 else ""
-        return f"{here} ranks{each} share the {cores} cores of a node" if here * threads > cores else None
+        return f"{ranks} ranks{each} share the {cores} cores of a node" if ranks * threads > cores else None
 
 
 Command = Callable[[Ranks, Sequence[str]], int]
-"""From the words of a command line to an exit code."""
+"""The main function of a command: takes the ranks and the arguments, and returns the exit code."""
 
 
-def split(ranks: Ranks, groups: int) -> tuple[Ranks, int]:
-    """Divide the ranks into ``groups`` as equal as can be; returns this rank's group and its number."""
+def split_ranks(ranks: Ranks, groups: int) -> tuple[Ranks, int]:
+    """Divide the ranks into ``groups`` of about equal size. Return the group of this rank and its number."""
     group = ranks.rank * groups // ranks.size
     return Ranks(cast(MPI.Intracomm, ranks.comm.Split(group, ranks.rank))), group
 
 
 def library_version() -> str:
-    """The MPI library, in one line."""
+    """Return the name and version of the MPI library in one line."""
     return " ".join(MPI.Get_library_version().strip("\0\n ").splitlines()[0].split())
 
 
 def check_start(size: int) -> None:
-    """Refuse to be one of many processes that each believe to be the only rank."""
-    expected = told(SIZES, 1)
+    """Exit if the launcher started several ranks, but MPI reports one rank to each of them."""
+    expected = launcher_value(SIZE_VARIABLES, 1)
     if size > 1 or expected == 1:
         return
-    if told(PLACES, 0) == 0:  # one line, though each is a root
+    if launcher_value(RANK_VARIABLES, 0) == 0:  # every process is a root, but only one prints
         print(
             f"start: expected {expected} ranks, found {expected} times rank 0 of 1: the launcher does not belong to "
             f"the MPI library of mpi4py ({library_version()}); try srun --mpi=pmi2 or --mpi=pmix (srun --mpi=list "
-            "shows what there is), or the mpirun of that library",
+            "lists the choices), or the mpirun of that library",
             file=sys.stderr,
             flush=True,
         )
     sys.exit(2)
 
 
-def mistake(error: BaseException, ranks: Ranks) -> str:
-    """The line that tells of an error that all ranks have and that is not ours; nothing if it is another."""
+def shared_error_message(error: BaseException, ranks: Ranks) -> str:
+    """Return the message for a user or system error that all ranks have, or "" for any other error."""
     if isinstance(error, UserError):
         return str(error)
-    everybody = ranks.size == 1 or EVERYBODY.format(ranks.size) in getattr(error, "__notes__", ())
-    if isinstance(error, OSError) and error.errno in PLACE and error.filename and everybody:
+    shared = ranks.size == 1 or SHARED_ERROR_NOTE.format(ranks.size) in getattr(error, "__notes__", ())
+    if isinstance(error, OSError) and error.errno in PATH_ERRORS and error.filename and shared:
         return f"{error.filename}: expected a file or folder that can be used, found {error.strerror}"
     return ""
 
 
 def run_command(load: Callable[[], Command], argv: Sequence[str] | None = None) -> NoReturn:
-    """Load a command, run it on all ranks and leave with its exit code.
+    """Load a command, run it on all ranks and exit with its exit code.
 
-    A UserError, which all ranks have by then, is printed by the root: exit code 2. So is a file or folder of which the
-    system says that it cannot be used, if all ranks have heard so. Any other exception ends the whole job at once with
-    the message of the rank that failed; without this the other ranks would wait for ever.
+    The root prints a UserError or a system error about a file, and all ranks exit with code 2. All ranks must have that
+    error. Any other exception aborts the job with the message of the rank that failed, because the other ranks would
+    wait for this rank.
     """
     ranks = Ranks()
     check_start(ranks.size)
     argv = sys.argv[1:] if argv is None else argv
     keep_freed_memory()
-    with Watch() as watch:
+    with RankWatch() as watch:
         try:
-            import_module("scipy.linalg")  # has a BLAS of its own, which may hang where memory is small
+            import_module("scipy.linalg")  # its own copy of BLAS may hang if memory is small
             command = load()
-            ranks.meet_in_time(start_limit())
-            watch.begin(ranks.comm)
-            for word in argv:
-                check_name(word)
-            if ranks.either(bool(heard())):
-                code = STOPPED
+            ranks.barrier_with_timeout(start_limit())
+            watch.start(ranks.comm)
+            for argument in argv:
+                check_name(argument)
+            if ranks.bitwise_or(bool(received_signal())):
+                code = EXIT_STOPPED
                 if ranks.is_root:
-                    tell(NOT_BEGUN)
+                    print_now(STOPPED_BEFORE_START)
             else:
                 code = command(ranks, argv)
-            ranks.meet()  # launchers may end those that stay long after the first has left
-        except SystemExit:  # all ranks leave together, as after --help
+            ranks.barrier()  # some launchers kill ranks that exit long after the first rank
+        except SystemExit:  # all ranks exit, for example after --help
             raise
         except BaseException as error:
-            if line := mistake(error, ranks):
+            if line := shared_error_message(error, ranks):
                 if ranks.is_root:
                     print(line, file=sys.stderr, flush=True)
                 sys.exit(2)
-            if ranks.rank:  # if all fail alike, the first to speak ends the others
-                time.sleep(2 * HEARD_WITHIN + ranks.rank / ranks.size)
+            if ranks.rank:  # if all ranks fail, the first to print its message ends the others
+                time.sleep(2 * OUTPUT_SECONDS + ranks.rank / ranks.size)
             code, text = 1, "".join(traceback.format_exception(error))
             text += f"rank {ranks.rank} of {ranks.size} failed: {error!r}"
             if isinstance(error, KeyboardInterrupt):
                 code, text = 130, "interrupted"
             print(text, file=sys.stderr, flush=True)
             if ranks.size > 1:
-                ranks.end_all(code)
+                ranks.abort(code)
     sys.exit(code)

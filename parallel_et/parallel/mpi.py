@@ -1,4 +1,4 @@
-"""The MPI library, or one line that says that there is none."""
+"""The MPI library, or a short error message if none is installed."""
 
 try:
     from mpi4py import MPI

@@ -1,8 +1,8 @@
-"""A watch over the other ranks: if a node vanishes, or its network, the job ends instead of waiting for ever.
+"""A watch over the other ranks, which ends the job if a node or its network fails.
 
-The first rank of each node has a TCP connection with the root, the other ranks of a node have one with its first rank.
-Nothing is sent on them. The kernels on both sides ask each other for signs of life (keepalive), also while a rank
-computes or is stopped, and close a connection whose other side is silent for too long.
+The first rank of each node has a TCP connection with the root. The other ranks of a node have one with its first rank.
+No data are sent. The operating systems on both sides exchange keepalive probes, also while a rank computes or is
+stopped. They close a connection whose other side is silent for too long.
 """
 
 import fcntl
@@ -19,47 +19,50 @@ from pathlib import Path
 from typing import cast
 
 from parallel_et.parallel.mpi import MPI
-from parallel_et.parallel.shared_memory import neighbours
+from parallel_et.parallel.shared_memory import node_communicator
 from parallel_et.parallel.watched_start import seconds_from
 
-LIMIT = "PARALLEL_ET_SILENCE_LIMIT"
-"""Environment variable: seconds after which a silent node is given up."""
-USUAL_SECONDS = 30.0
+SILENCE_LIMIT_VARIABLE = "PARALLEL_ET_SILENCE_LIMIT"
+"""Environment variable: seconds after which a silent node counts as lost."""
+DEFAULT_SILENCE_SECONDS = 30.0
 LOST_FILE = "PARALLEL_ET_LOST_FILE"
-"""Environment variable: file in which the root writes what was lost, for the script that started the job."""
-LOST, ENDED = 200, 1
-"""Exit codes of a job that lost a silent node, and of one that lost a rank whose process has ended.
+"""Environment variable: file in which the root reports the loss of a node to the script that started the job."""
+EXIT_NODE_LOST = 200
+"""Exit code of a job that lost a silent node.
 
-The first is above 128 + 64: launchers pass on the highest of the codes of all ranks, also of those that they killed.
+Launchers pass on the highest exit code of all ranks, so it must be above the codes of killed ranks, at most 128 + 64.
 """
+EXIT_RANK_ENDED = 1
+"""Exit code of a job that lost a rank because its process had ended."""
 LAUNCHER_SECONDS = 5.0
-"""Time for the launcher to end the job after a rank has died; afterwards the others end it."""
+"""Time for the launcher to end the job after a rank has died. Then the other ranks end it."""
 CONNECT_SECONDS = 3.0
-HEARD_WITHIN = 0.5
-"""Time for the launcher to pass on what a rank printed before the rank ends the job; some launchers drop it then."""
+OUTPUT_SECONDS = 0.5
+"""Time for the launcher to pass on the output of a rank, which some launchers drop when the rank aborts the job."""
 ABORT_SECONDS = 5.0
-"""Time for MPI to abort the job; afterwards the process just ends."""
+"""Time for MPI to abort the job. Then the process exits without MPI."""
 TURN_SECONDS = 2.0
-MOST_TURNS_SECONDS = 10.0
-"""If several nodes lose the same rank, they take turns: the first one prints the message and ends the others."""
+MAX_TURN_SECONDS = 10.0
+"""Longest delay of a node. If several nodes lose the same rank, the first prints the message and ends the others."""
 PROBES = 4
 """Unanswered probes after which the kernel closes a connection."""
 TOKEN_BYTES = 16
 GOODBYE = b"."
 SIOCGIFADDR = 0x8915
+"""Linux: the request for the address of a network interface."""
 
 
-class Watch:
-    """Connections with other ranks, and a thread that ends the job when one is lost.
+class RankWatch:
+    """The connections of this rank with other ranks, and a thread that ends the job when a connection is lost.
 
-    Use it as a context manager: at the end of the block it sends the others a goodbye, so that they do not miss it.
+    As a context manager, it sends a goodbye at the end of the block, so that no rank counts this one as lost.
     """
 
     def __init__(self) -> None:
         self._peers: list[tuple[socket.socket, str]] = []
         self._rank = 0
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "RankWatch":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,14 +71,18 @@ class Watch:
                 connection.send(GOODBYE)
                 connection.shutdown(socket.SHUT_WR)
 
-    def begin(self, comm: MPI.Intracomm) -> None:
-        """Connect the ranks of a communicator, which all call this together, and watch them from now on."""
+    def start(self, comm: MPI.Intracomm) -> None:
+        """Connect the ranks of a communicator, and watch them from now on. All ranks call it together."""
         if comm.size == 1:
             return
-        self._comm, self._rank, self._seconds = comm, comm.rank, seconds_from(LIMIT, USUAL_SECONDS)
-        node = neighbours(comm)
+        self._comm, self._rank, self._seconds = (
+            comm,
+            comm.rank,
+            seconds_from(SILENCE_LIMIT_VARIABLE, DEFAULT_SILENCE_SECONDS),
+        )
+        node = node_communicator(comm)
         firsts = cast(MPI.Intracomm, comm.Split(0 if node.rank == 0 else MPI.UNDEFINED, comm.rank))
-        self._turn = min(TURN_SECONDS * firsts.rank, MOST_TURNS_SECONDS) if firsts else 0.0
+        self._turn = min(TURN_SECONDS * firsts.rank, MAX_TURN_SECONDS) if firsts else 0.0
         for group in (node, firsts):
             if group:
                 self._connect(group)
@@ -84,7 +91,7 @@ class Watch:
             threading.Thread(target=self._watch, daemon=True).start()
 
     def _connect(self, group: MPI.Intracomm) -> None:
-        """Connect all ranks of a group with its first."""
+        """Connect all ranks of a group with its first rank."""
         if group.size == 1:
             return
         names = group.allgather(f"rank {self._rank} on {socket.gethostname()}")
@@ -92,14 +99,14 @@ class Watch:
             self._accept(group, names)
         else:
             port, token, addresses = group.bcast(None)
-            connection, reason = reach(addresses, port, token, group.rank)
-            wait(group.Ibarrier())
+            connection, reason = connect(addresses, port, token, group.rank)
+            wait_idly(group.Ibarrier())
             group.gather(reason)
             if connection is not None:
                 self._add(connection, names[0])
 
     def _accept(self, group: MPI.Intracomm, names: list[str]) -> None:
-        """Take the connections of the other ranks, until each has one or has given up."""
+        """Accept the connections of the other ranks, until each rank is connected or has given up."""
         token = secrets.token_bytes(TOKEN_BYTES)
         with socket.create_server(("", 0), backlog=group.size) as server:
             group.bcast((server.getsockname()[1], token, own_addresses()))
@@ -115,10 +122,11 @@ class Watch:
                         self._add(connection, names[int.from_bytes(word[TOKEN_BYTES:], "big")])
         reasons = group.gather("") or []
         if missing := [name for name, reason in zip(names, reasons, strict=True) if reason]:
-            text = f"no connection with {', '.join(missing)}: if they vanish, the job hangs"
+            text = f"no connection with {', '.join(missing)}: if these ranks are lost, the job hangs"
             print(f"note: {text} ({next(filter(None, reasons))})", file=sys.stderr, flush=True)
 
     def _add(self, connection: socket.socket, name: str) -> None:
+        """Watch a connection with the rank of a name."""
         connection.settimeout(None)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         interval = max(1, round(self._seconds / (PROBES + 1)))
@@ -128,42 +136,44 @@ class Watch:
         self._peers.append((connection, name))
 
     def _watch(self) -> None:
-        """Wait until all peers have said goodbye or one is lost."""
+        """Wait until all peers have said goodbye, or end the job if one is lost."""
         with selectors.DefaultSelector() as selector:
             for connection, name in self._peers:
                 selector.register(connection, selectors.EVENT_READ, name)
             while selector.get_map():
                 for key, _ in selector.select():
-                    why = ""
+                    reason = ""
                     try:
                         word = key.fileobj.recv(1)  # type: ignore[union-attr]
                     except OSError as error:
-                        word, why = b"", error.strerror or str(error)
+                        word, reason = b"", error.strerror or str(error)
                     if not word:
-                        self._end_all(key.data, why)
+                        self._end_all(key.data, reason)
                     selector.unregister(key.fileobj)
 
-    def _end_all(self, name: str, why: str) -> None:
-        """Print what was lost and end the job, if its launcher does not do so first."""
-        if why:
-            code, found = LOST, f"none of it for {self._seconds:g} s ({why}; {LIMIT} sets the time)"
+    def _end_all(self, name: str, reason: str) -> None:
+        """Print the name of the lost rank and end the job, if its launcher does not do so first."""
+        if reason:
+            code = EXIT_NODE_LOST
+            found = f"none for {self._seconds:g} s ({reason}; {SILENCE_LIMIT_VARIABLE} sets the time)"
         else:
-            code, found = ENDED, "that its process has ended"
+            code = EXIT_RANK_ENDED
+            found = "that its process has ended"
             time.sleep(LAUNCHER_SECONDS)
         time.sleep(self._turn)
         text = f"lost {name}: expected signs of life, found {found}; the same command resumes the run"
         with suppress(OSError):
             print(text, file=sys.stderr, flush=True)
-            if why and self._rank == 0 and LOST_FILE in os.environ:
+            if reason and self._rank == 0 and LOST_FILE in os.environ:
                 Path(os.environ[LOST_FILE]).write_text(f"{text}\n")
         threading.Timer(ABORT_SECONDS, os._exit, (code,)).start()
-        time.sleep(HEARD_WITHIN)
+        time.sleep(OUTPUT_SECONDS)
         self._comm.Abort(code)
         os._exit(code)
 
 
-def reach(addresses: list[str], port: int, token: bytes, rank: int) -> tuple[socket.socket | None, str]:
-    """A connection with the rank that listens at one of the addresses, or why there is none."""
+def connect(addresses: list[str], port: int, token: bytes, rank: int) -> tuple[socket.socket | None, str]:
+    """Return a connection with the rank that listens at one of the addresses, or the reason of the failure."""
     reason = ""
     for address in addresses:
         try:
@@ -171,24 +181,24 @@ def reach(addresses: list[str], port: int, token: bytes, rank: int) -> tuple[soc
             connection.send(token + rank.to_bytes(4, "big"))
             if connection.recv(TOKEN_BYTES, socket.MSG_WAITALL) == token:
                 return connection, ""
-            reason = f"{address} port {port}: somebody else listens there"
+            reason = f"{address} port {port}: another program listens there"
         except OSError as error:
             reason = f"{address} port {port}: {error.strerror or error}"
     return None, reason
 
 
 def own_addresses() -> list[str]:
-    """Addresses by which other processes may reach this node: those of this node alone late, its name last."""
+    """Return addresses of this node: external ones first, then loopback ones, then its name."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
-            with suppress(OSError):  # it has no IPv4 address
+            with suppress(OSError):  # an interface without an IPv4 address
                 request = struct.pack("256s", name.encode()[:15])
                 found.append(socket.inet_ntoa(fcntl.ioctl(any_socket, SIOCGIFADDR, request)[20:24]))
     return [*sorted(found, key=lambda address: address.startswith("127.")), socket.gethostname()]
 
 
-def wait(request: MPI.Request) -> None:
-    """Wait for a request, and leave the core to others."""
+def wait_idly(request: MPI.Request) -> None:
+    """Wait for a request with an idle core."""
     while not request.Test():
         time.sleep(0.01)

@@ -1,53 +1,64 @@
-"""Who owns which points: fixed blocks, dealt out to the ranks in contiguous runs."""
+"""Blocks of points, and their distribution over the ranks in contiguous runs."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-LARGEST, SMALLEST = 1024, 16
-OVERHEAD, ADDING, WORTH = 30_000.0, 2.0, 20.0
-"""Nanoseconds that a block costs whatever its size, that it costs to add a statistic to the sums, and how much of
-these its points should be worth."""
-BESIDE, ROUNDING = 5_000.0, 0.25
-"""The same nanoseconds where a block is treated together with others."""
+MIN_BLOCK_POINTS = 16
+MAX_BLOCK_POINTS = 1024
+BLOCK_NANOSECONDS = 30_000.0
+"""Overhead of a block, whatever its size."""
+STATISTIC_NANOSECONDS = 2.0
+"""Time to add one statistic of a block to the sums."""
+MERGED_BLOCK_NANOSECONDS = 5_000.0
+"""Overhead of a block that is processed together with its neighbours."""
+MERGED_STATISTIC_NANOSECONDS = 0.25
+"""Time to add one statistic of a merged block to the sums."""
+WORK_TO_OVERHEAD = 20.0
+"""Ratio of the time for the points of a block to its overhead."""
 
 
-def block_size(points: int, nanoseconds: float, statistics: int, alike: bool = False) -> int:
-    """Points a block of the ``points`` of an M-step, from the job alone and never from the number of ranks.
+def block_size(points: int, nanoseconds: float, statistics: int, row_independent: bool = False) -> int:
+    """Return the number of points in a block, a multiple of 16 from 16 to 1024. It follows from the job alone.
 
-    As many as it takes, at some ``nanoseconds`` a point, to make the cost of a block and of adding its ``statistics``
-    small beside; but about a quarter of all points at most, so that also a small job spreads over some ranks.
-    A multiple of 16 between 16 and 1024. Where points are treated ``alike``, whatever is beside them, fewer do, and the
-    number of blocks is a power of two as far as that can be.
+    The overhead of a block must be small compared with the time for its points. A block has at most about a quarter of
+    all points, so that a small job can use several ranks.
+
+    Parameters
+    ----------
+    points : points of an M-step
+    nanoseconds : time for a point
+    statistics : numbers that a block adds to the sums
+    row_independent : blocks can be merged, so they may be smaller; their number is a power of two if possible
     """
-    if alike:
-        wanted = WORTH * (BESIDE + ROUNDING * statistics) / nanoseconds
+    if row_independent:
+        wanted = WORK_TO_OVERHEAD * (MERGED_BLOCK_NANOSECONDS + MERGED_STATISTIC_NANOSECONDS * statistics) / nanoseconds
         size = points / 4
-        while size >= 2 * wanted or size > LARGEST:
+        while size >= 2 * wanted or size > MAX_BLOCK_POINTS:
             size /= 2
     else:
-        wanted = WORTH * (OVERHEAD + ADDING * statistics) / nanoseconds
-        size = min(wanted, points / 4, LARGEST)
-    return max(SMALLEST, -(-round(size) // SMALLEST) * SMALLEST)
+        wanted = WORK_TO_OVERHEAD * (BLOCK_NANOSECONDS + STATISTIC_NANOSECONDS * statistics) / nanoseconds
+        size = min(wanted, points / 4, MAX_BLOCK_POINTS)
+    return max(MIN_BLOCK_POINTS, -(-round(size) // MIN_BLOCK_POINTS) * MIN_BLOCK_POINTS)
 
 
 def owners(sizes: Sequence[int], ranks: int) -> np.ndarray:
-    """Which rank does each piece of a work in pieces of these sizes, (pieces,): rising, each about its share of all."""
+    """Return the rank of each piece, (pieces,) rising. Ranks get pieces of about the same total size."""
     ends = np.cumsum(sizes)
     return (2 * ends - np.asarray(sizes)) * ranks // (2 * ends[-1])
 
 
-def even(count: int, rank: int, ranks: int) -> tuple[int, int]:
-    """Where the share of a rank begins and ends of a number of things that are shared out in the order of the ranks."""
+def even_range(count: int, rank: int, ranks: int) -> tuple[int, int]:
+    """Return the first index of a rank and the end, if ``count`` indices are split evenly over the ranks."""
     return count * rank // ranks, count * (rank + 1) // ranks
 
 
-def merged(blocks: Iterable[slice], most: int) -> Iterator[slice]:
-    """Adjacent blocks as one, as long as that has at most so many points."""
+def merge_blocks(blocks: Iterable[slice], max_points: int) -> Iterator[slice]:
+    """Merge adjacent blocks into slices of at most ``max_points`` points."""
     run: slice | None = None
     for block in blocks:
-        if run and block.start == run.stop and block.stop - run.start <= most:
+        if run and block.start == run.stop and block.stop - run.start <= max_points:
             run = slice(run.start, block.stop)
             continue
         if run:
@@ -59,7 +70,7 @@ def merged(blocks: Iterable[slice], most: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Shard:
-    """The rows [first, last) of one rank out of ``points``, in blocks of ``block`` rows; the last may be shorter."""
+    """The rows [first, last) of one rank out of ``points``, in blocks of ``block`` rows. The last may be shorter."""
 
     points: int
     block: int
@@ -68,21 +79,21 @@ class Shard:
 
     @classmethod
     def of(cls, points: int, block: int, rank: int, ranks: int) -> "Shard":
-        """The shard of ``rank``: as even as whole blocks allow, maybe empty."""
+        """Return the shard of ``rank``, as even as whole blocks allow. It may be empty."""
         blocks = -(-points // block)
-        first, last = (min(points, block * number) for number in even(blocks, rank, ranks))
+        first, last = (min(points, block * number) for number in even_range(blocks, rank, ranks))
         return cls(points, block, first, last)
 
     def __len__(self) -> int:
         return self.last - self.first
 
     def blocks(self) -> Iterator[slice]:
-        """The blocks as slices into this rank's own rows."""
+        """Yield the blocks as slices into the rows of this rank."""
         for start in range(0, len(self), self.block):
             yield slice(start, min(start + self.block, len(self)))
 
-    def among(self, numbers: np.ndarray) -> Iterator[slice]:
-        """Of the blocks of these numbers, among those of all ranks, the ones of this rank, likewise."""
+    def selected_blocks(self, numbers: np.ndarray) -> Iterator[slice]:
+        """Yield the blocks of this rank whose global numbers are in ``numbers``, as slices into its rows."""
         starts = numbers * self.block - self.first
         for start in starts[(starts >= 0) & (starts < len(self))].tolist():
             yield slice(start, min(start + self.block, len(self)))

@@ -1,8 +1,7 @@
-"""The ranks of a node, which share memory: works that all ranks have dealt among them are there once a node.
+"""Work sharing of several ranks, with arrays in memory that the ranks of a node share.
 
-A node's ranks write into one copy of what they need, the fields, the sums, the triangle of the M-step, and read it
-from there. What other nodes have done comes once for all of them: the ranks with the same number on each node, its
-slot, exchange a share of it.
+A node has one copy of each shared array, such as the fields, the sums and the triangle of the M-step. Results of other
+nodes arrive once a node. The ranks with the same index on their nodes, a *slot*, exchange a part of them.
 """
 
 import os
@@ -15,47 +14,48 @@ from typing import Any, cast
 import numpy as np
 
 from parallel_et.parallel.mpi import MPI
-from parallel_et.parallel.shards import even, owners
+from parallel_et.parallel.shards import even_range, owners
 
-AT_ONCE = 1 << 14
-"""Columns that are added up at a time: they stay in the cache until they are used."""
-SMALL = 4096
-"""Bytes that tell whether memory can be shared."""
+CACHED_COLUMNS = 1 << 14
+"""Columns of integers that are summed at a time, few enough to stay in the cache until they are converted."""
+TEST_BYTES = 4096
+"""Memory that tests whether the ranks of a node can share memory."""
 
 
-def neighbours(comm: MPI.Intracomm) -> MPI.Intracomm:
-    """The ranks of this one's node, as MPI knows them."""
+def node_communicator(comm: MPI.Intracomm) -> MPI.Intracomm:
+    """Return a communicator of the ranks of this node."""
     return cast(MPI.Intracomm, comm.Split_type(MPI.COMM_TYPE_SHARED))
 
 
-class Node:
-    """The ``Deal`` of the ranks of a communicator, all of which make it and call it together.
+class NodeSharing:
+    """The ``WorkSharing`` of all ranks of a communicator.
 
     Attributes
     ----------
-    rank, size : of this rank among those of its node
-    nodes, slots : how many nodes there are, and ranks on each of them that exchange what other nodes need
+    rank, size : index of this rank among the ranks of its node, and their number
+    nodes : number of nodes
+    slots : ranks of each node that exchange results with other nodes
     """
 
     _KEY = MPI.Comm.Create_keyval(delete_fn=lambda comm, key, node: node.free())
 
     @classmethod
-    def of(cls, comm: MPI.Intracomm) -> "Node":
-        """The one of a communicator, which keeps it."""
+    def of(cls, comm: MPI.Intracomm) -> "NodeSharing":
+        """Return the instance that is stored with a communicator."""
         if comm.Get_attr(cls._KEY) is None:
             comm.Set_attr(cls._KEY, cls(comm))
-        return cast(Node, comm.Get_attr(cls._KEY))
+        return cast(NodeSharing, comm.Get_attr(cls._KEY))
 
     def __init__(self, comm: MPI.Intracomm) -> None:
-        self._rooms: dict[str, mmap | np.ndarray] = {}
-        self._known: dict[tuple[int, ...], tuple[np.ndarray, list[int]]] = {}
-        self._comm = neighbours(comm)
+        self._memory: dict[str, mmap | np.ndarray] = {}
+        self._owned_pieces: dict[tuple[int, ...], tuple[np.ndarray, list[int]]] = {}
+        self._comm = node_communicator(comm)
         reasons = [reason for reason in comm.allgather(self._cannot_share()) if reason]
-        if reasons:  # all are on a node of their own
+        if reasons:  # treat every rank as a node of its own
             self._comm.Free()
             self._comm = cast(MPI.Intracomm, comm.Split(comm.rank))
             if comm.rank == 0:
-                text = "the ranks of a node cannot share memory, and have copies of their own"
+                text = "the ranks of a node cannot share memory, so every rank has its own copies"
                 print(f"note: {text}: {reasons[0]}", file=sys.stderr, flush=True)
         self.rank, self.size = self._comm.rank, self._comm.size
         first = self._comm.bcast(comm.rank)
@@ -67,96 +67,96 @@ class Node:
         self._across = comm.Split(colour, self._index) if self.nodes > 1 else MPI.COMM_NULL
 
     def _cannot_share(self) -> str:
-        """Why not, if so: each rank of the node must see what its first has written."""
+        """Return why the ranks of this node cannot share memory, or ""."""
         if self._comm.size == 1:
             return ""
         word = self._comm.bcast(os.urandom(16))
         try:
-            there = self._map(SMALL)
+            memory = self._map(TEST_BYTES)
         except OSError as error:
             return str(error)
         if self._comm.rank == 0:
-            there[:16] = word
+            memory[:16] = word
         self._comm.Barrier()
-        return "" if there[:16] == word else "they see different memory"
+        return "" if memory[:16] == word else "they see different memory"
 
     def _map(self, size: int) -> mmap:
-        """Memory of all ranks of the node, zeros; it is gone with the last of them, however that ends.
+        """Return memory of zeros that the ranks of the node share. The system frees it when the last rank has ended.
 
-        If one of them cannot have it, all have an OSError.
+        If one rank cannot map the memory, all ranks raise an OSError.
         """
-        mine, error = -1, ""
+        descriptor, error = -1, ""
         try:
             if self._comm.rank == 0:
-                mine = os.memfd_create("parallel_et")
-                os.ftruncate(mine, size)
-        except (OSError, AttributeError) as reason:  # not every system has it
+                descriptor = os.memfd_create("parallel_et")
+                os.ftruncate(descriptor, size)
+        except (OSError, AttributeError) as reason:  # some systems lack memfd_create
             error = str(reason)
-        process, number = self._comm.bcast((os.getpid(), mine))
+        process, number = self._comm.bcast((os.getpid(), descriptor))
         try:
             if self._comm.rank > 0:
-                mine = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR)
-            found = mmap(mine, size)
+                descriptor = os.open(f"/proc/{process}/fd/{number}", os.O_RDWR)
+            memory = mmap(descriptor, size)
         except (OSError, ValueError) as reason:
             error = error or str(reason)
         errors = [one for one in self._comm.allgather(error) if one]
-        if mine >= 0:
-            os.close(mine)
+        if descriptor >= 0:
+            os.close(descriptor)
         if errors:
             raise OSError(errors[0])
-        return found
+        return memory
 
     def free(self) -> None:
-        """Give back what MPI has for it, when the communicator is given back; all ranks do so together."""
+        """Free the communicators. All ranks call it together, when the communicator of the instance is freed."""
         for comm in (self._comm, self._across):
             if comm:
                 comm.Free()
 
-    def meet(self) -> None:
-        """Wait for all ranks of the node: what each has written before is seen by the others then."""
+    def barrier(self) -> None:
+        """Wait for all ranks of the node, which then see all earlier writes to shared arrays."""
         if self.size > 1:
             self._comm.Barrier()
 
-    def room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
-        from parallel_et.kernels.rows import aligned  # takes its time to load
+    def shared_array(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
+        from parallel_et.kernels.rows import aligned  # slow to load
 
         size = prod(shape) * np.dtype(dtype).itemsize
-        if name not in self._rooms or len(self._rooms[name]) < size:
+        if name not in self._memory or len(self._memory[name]) < size:
             try:
-                self._rooms[name] = self._map(size) if self.size > 1 else aligned((size,), np.uint8)
-            except OSError as error:  # those of other nodes may have it, and would wait for these
+                self._memory[name] = self._map(size) if self.size > 1 else aligned((size,), np.uint8)
+            except OSError as error:  # not an OSError: other nodes may have no error, and would wait for this one
                 raise MemoryError(f"expected {size} bytes that the ranks of a node share, found {error}") from error
-        return np.frombuffer(self._rooms[name], dtype, prod(shape)).reshape(shape)
+        return np.frombuffer(self._memory[name], dtype, prod(shape)).reshape(shape)
 
-    def own(self, name: str, values: np.ndarray) -> np.ndarray:
+    def private_copy(self, name: str, values: np.ndarray) -> np.ndarray:
         if self.size > 1:
             return values.copy()
-        del self._rooms[name]
+        del self._memory[name]
         return values
 
-    def here(self, count: int, work: Callable[[int, int], None]) -> None:
-        first, last = even(count, self.rank, self.size)
+    def map_range(self, count: int, work: Callable[[int, int], None]) -> None:
+        first, last = even_range(count, self.rank, self.size)
         if first < last:
             work(first, last)
-        self.meet()
+        self.barrier()
 
-    def __call__(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
-        owner, mine = self._owners(tuple(sizes))
-        for k in mine:
+    def map_pieces(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
+        owner, own_pieces = self._owners(tuple(sizes))
+        for k in own_pieces:
             work(k)
         if self._across:
             self._exchange(owner, np.asarray(sizes), out)
-        self.meet()
+        self.barrier()
 
     def _owners(self, sizes: tuple[int, ...]) -> tuple[np.ndarray, list[int]]:
-        """Who does each of the pieces, and which of them this rank does; the same are asked for in every iteration."""
-        if sizes not in self._known:
+        """Return the owner of each piece and the pieces of this rank; cached, as iterations repeat the same sizes."""
+        if sizes not in self._owned_pieces:
             owner = owners(sizes, self.nodes * self.slots)
-            self._known[sizes] = owner, np.flatnonzero(owner == self._number).tolist()
-        return self._known[sizes]
+            self._owned_pieces[sizes] = owner, np.flatnonzero(owner == self._number).tolist()
+        return self._owned_pieces[sizes]
 
     def _exchange(self, owner: np.ndarray, sizes: np.ndarray, out: Callable[[int], np.ndarray]) -> None:
-        """Give to the ranks of the same slot what this one has done, and take from them what they have."""
+        """Exchange the finished pieces with the ranks of the same slot."""
         pieces = np.flatnonzero(owner % self.slots == self.rank)
         node, ends = owner[pieces] // self.slots, np.cumsum(sizes[pieces])
         counts = np.bincount(node, sizes[pieces], self.nodes).astype(int)
@@ -166,39 +166,39 @@ class Node:
             parts[k][:] = out(pieces[k]).reshape(-1)
         self._across.Allgatherv(MPI.IN_PLACE, [packed, counts, np.cumsum(counts) - counts, MPI.DOUBLE])
         for k in np.flatnonzero(node != self._index):
-            room = out(pieces[k])
-            room[:] = parts[k].reshape(room.shape)
+            result = out(pieces[k])
+            result[:] = parts[k].reshape(result.shape)
 
     def sum(self, words: np.ndarray, convert: Callable[[np.ndarray, int], None], values: np.ndarray) -> None:
-        from parallel_et.kernels import fixed  # takes its time to load
+        from parallel_et.kernels import fixed  # slow to load
 
-        self.meet()
-        first, last = even(len(values), self.rank, self.slots) if self.rank < self.slots else (0, 0)
+        self.barrier()
+        first, last = even_range(len(values), self.rank, self.slots) if self.rank < self.slots else (0, 0)
         if self._across:
             self._sum_across(words, convert, values, first, last)
         elif self.size == 1:
             convert(words[0], 0)
         else:
-            for start in range(first, last, AT_ONCE):
-                stop = min(start + AT_ONCE, last)
+            for start in range(first, last, CACHED_COLUMNS):
+                stop = min(start + CACHED_COLUMNS, last)
                 total = np.empty((2, stop - start), np.int64)
-                fixed.add_up(words, start, total)
+                fixed.sum_words(words, start, total)
                 convert(total, start)
-        self.meet()
+        self.barrier()
 
     def _sum_across(
         self, words: np.ndarray, convert: Callable[[np.ndarray, int], None], values: np.ndarray, first: int, last: int
     ) -> None:
-        """The same where words come from several nodes: each has a share of a slot's columns, and gives it to all."""
+        """Sum the columns [first, last) of this slot over all nodes. Each node converts a part of them for all."""
         from parallel_et.kernels import fixed
 
         total = np.empty((2, last - first), np.int64)
-        fixed.add_up(words, first, total)
-        shares = [even(last - first, node, self.nodes) for node in range(self.nodes)]
-        counts = [stop - start for start, stop in shares]
-        mine = np.empty((2, counts[self._index]), np.int64)
-        for row, sums in zip(total, mine, strict=True):
+        fixed.sum_words(words, first, total)
+        ranges = [even_range(last - first, node, self.nodes) for node in range(self.nodes)]
+        counts = [stop - start for start, stop in ranges]
+        node_sums = np.empty((2, counts[self._index]), np.int64)
+        for row, sums in zip(total, node_sums, strict=True):
             self._across.Reduce_scatter(row, sums, counts, MPI.SUM)
-        convert(mine, first + shares[self._index][0])
-        places = [start for start, _ in shares]
-        self._across.Allgatherv(MPI.IN_PLACE, [values[first:last], counts, places, MPI.DOUBLE])
+        offsets = [start for start, _ in ranges]
+        convert(node_sums, first + offsets[self._index])
+        self._across.Allgatherv(MPI.IN_PLACE, [values[first:last], counts, offsets, MPI.DOUBLE])

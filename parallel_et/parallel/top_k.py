@@ -1,27 +1,28 @@
-"""Data classification: which points have the largest evidence, found without gathering or sorting them."""
+"""Selection of the largest values of all ranks, without gathering or sorting: data classification uses it."""
 
 import numpy as np
 
 from parallel_et.parallel.communicator import Ranks
 
 SIGN = np.uint64(1 << 63)
+"""Sign bit of a double."""
 
 
 def ordered_bits(values: np.ndarray) -> np.ndarray:
-    """Unsigned integers in the order of the doubles ``values``; -0.0 counts as 0.0."""
+    """Return unsigned integers in the order of the doubles ``values``; -0.0 counts as 0.0."""
     bits = (values + 0.0).view(np.uint64)
     return np.where(bits & SIGN, ~bits, bits | SIGN)
 
 
-def largest(ranks: Ranks, values: np.ndarray, count: int) -> np.ndarray:
-    """Mark the ``count`` largest of the values of all ranks; of equal values those with the lower global index.
+def mark_largest(ranks: Ranks, values: np.ndarray, count: int) -> np.ndarray:
+    """Mark the ``count`` largest values of all ranks. The lower global index breaks ties.
 
-    A radix select: eight rounds, each a sum of 256 counts over the ranks, whatever the number of points.
+    This is a radix select of eight rounds. Each round sums 256 counts over the ranks.
 
     Parameters
     ----------
-    values : (n,) of this rank, ranks in the order of the points
-    count : how many of all points
+    values : (n,) values of this rank; ranks are in the order of the points
+    count : number of values to mark on all ranks together
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The beginning of MPI in a command, watched: a rank that does not come is no reason to wait for ever."""
+"""The start of MPI in a command, with a time limit for missing ranks."""
 
 import faulthandler
 import os
@@ -6,62 +6,61 @@ import resource
 
 from parallel_et.errors import UserError
 
-LIMIT = "PARALLEL_ET_START_LIMIT"
-"""Environment variable: seconds that ranks wait for each other while they start; compiling kernels does not count."""
-USUAL = 600.0
-SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-PLACES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
-"""Where launchers tell a process how many ranks there are and which it is, the innermost launcher first."""
+START_LIMIT_VARIABLE = "PARALLEL_ET_START_LIMIT"
+"""Environment variable: seconds that ranks wait for each other at the start, not counting compilation."""
+DEFAULT_START_SECONDS = 600.0
+SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Environment variables of launchers with the number of ranks and the index of this rank, innermost launcher first."""
 
-LEAST = (
-    # limit, bytes without which MPI does not begin, bytes without which the packages are not loaded, name
+MIN_LIMITS_BYTES = (
+    # limit, bytes that MPI needs to start, bytes that the packages need to load, name
     (resource.RLIMIT_AS, 300_000_000, 800_000_000, "address space (ulimit -v)"),
     (resource.RLIMIT_DATA, 60_000_000, 260_000_000, "data (ulimit -d)"),
 )
-"""Limits of a process, below which libraries fail in ways of their own, hang or end the process."""
+"""Smallest limits of a process. Below them, libraries hang, kill the process or fail without a clear message."""
 
 
-def told(names: tuple[str, ...], otherwise: int) -> int:
-    """What the launcher says."""
-    return next((int(os.environ[name]) for name in names if os.environ.get(name, "").isdigit()), otherwise)
+def launcher_value(variables: tuple[str, ...], default: int) -> int:
+    """Return the integer in the first of several environment variables that is set, or the default."""
+    return next((int(os.environ[name]) for name in variables if os.environ.get(name, "").isdigit()), default)
 
 
-def seconds_from(variable: str, usual: float) -> float:
-    """The seconds that an environment variable sets, or the usual ones."""
+def seconds_from(variable: str, default: float) -> float:
+    """Return the seconds that an environment variable sets, or the default."""
     text = os.environ.get(variable, "")
-    return float(text) if text.replace(".", "", 1).isdigit() else usual
+    return float(text) if text.replace(".", "", 1).isdigit() else default
 
 
 def start_limit() -> float:
-    """Seconds that ranks wait for each other while they start."""
-    return seconds_from(LIMIT, USUAL)
+    """Return the seconds that ranks wait for each other at the start."""
+    return seconds_from(START_LIMIT_VARIABLE, DEFAULT_START_SECONDS)
 
 
 def missing_memory(packages: bool) -> str:
-    """Return the limit of this process that is too small to begin MPI, or to load the packages, or ""."""
-    for limit, begin, load, name in LEAST:
-        least, found = load if packages else begin, resource.getrlimit(limit)[0]
-        if found != resource.RLIM_INFINITY and found < least:
-            return f"expected at least {least / 1e6:.0f} MB of {name}, found a limit of {found / 1e6:.0f} MB"
+    """Return a message about a limit of this process that is too small to start MPI or load the packages, or ""."""
+    for limit, mpi_bytes, package_bytes, name in MIN_LIMITS_BYTES:
+        needed, found = package_bytes if packages else mpi_bytes, resource.getrlimit(limit)[0]
+        if found != resource.RLIM_INFINITY and found < needed:
+            return f"expected at least {needed / 1e6:.0f} MB of {name}, found a limit of {found / 1e6:.0f} MB"
     return ""
 
 
-def begin_with_all_ranks() -> None:
-    """Begin MPI, which waits for all ranks; if they do not come in time, end this rank with a traceback, and so all.
+def start_mpi() -> None:
+    """Start MPI, which waits for all ranks. After the time limit, exit with a traceback, which ends all ranks.
 
-    The watch has to be one that runs while this thread has the interpreter to itself. All ranks raise UserError if one
-    has too little memory to go on.
+    faulthandler watches the time, as it needs no GIL. All ranks raise UserError if one has too little memory.
     """
     if line := missing_memory(packages=False):
         raise UserError(f"memory: {line}; raise the limit")
-    patience = start_limit() + 2 * min(told(PLACES, 0), 100)  # the first to speak ends the others
-    faulthandler.dump_traceback_later(max(patience, 1e-3), exit=True, file=2)
+    timeout = start_limit() + 2 * min(launcher_value(RANK_VARIABLES, 0), 100)  # the first rank to exit ends the others
+    faulthandler.dump_traceback_later(max(timeout, 1e-3), exit=True, file=2)
     try:
         from mpi4py import MPI
 
         lines = MPI.COMM_WORLD.allgather(missing_memory(packages=True))
     except (ImportError, RuntimeError):
-        lines = []  # said where it is needed
+        lines = []  # parallel_et.parallel.mpi reports it
     finally:
         faulthandler.cancel_dump_traceback_later()
     for rank, line in enumerate(lines):

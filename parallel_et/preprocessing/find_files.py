@@ -1,25 +1,29 @@
-"""Which files are meant by the names of a command line."""
+"""Expansion of files, folders and patterns on a command line."""
 
 import glob
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from parallel_et.control.paths import check_plain
+from parallel_et.control.paths import check_regular_file
 from parallel_et.errors import UserError, check_name
 
 
 def find_files(
     names: Sequence[str], endings: Sequence[str], what: str, known: Callable[[str], bool] = lambda name: False
 ) -> list[str]:
-    """The files that are meant by files, folders (what has one of the endings, by name) and patterns; each once.
+    """Return the files that files, folders and patterns name, each once.
 
-    ``known`` tells names that stand for themselves, though there is no file called so.
+    Parameters
+    ----------
+    endings : endings of the files that are taken from a folder
+    what : kind of the files, for messages
+    known : returns True for a name that is valid without a file of that name
     """
     found: list[str] = []
     for name in names:
         path = Path(name)
         if path.is_dir():
-            inside = sorted(p for p in path.iterdir() if ending(p.name) in endings and not p.name.startswith("."))
+            inside = sorted(p for p in path.iterdir() if file_suffix(p.name) in endings and not p.name.startswith("."))
             if not inside:
                 raise UserError(f"{name}: expected {what} ({' '.join(endings)}), found none in this folder")
             found += map(str, inside)
@@ -31,10 +35,10 @@ def find_files(
             raise UserError(f"{name}: expected a file, a folder or a pattern of files, found nothing there")
     for name in found:
         check_name(name)
-        check_plain(name, "a file")
+        check_regular_file(name, "a file")
     return list(dict.fromkeys(found))
 
 
-def ending(name: str) -> str:
-    """What the name of a file ends in, such as .png."""
+def file_suffix(name: str) -> str:
+    """Return the ending of a file name in lower case, e.g. ".png"."""
     return Path(name).suffix.lower()

@@ -1,4 +1,4 @@
-"""Image files of many kinds as arrays of grey values."""
+"""Reading of image files of many kinds as arrays."""
 
 import warnings
 from collections.abc import Sequence
@@ -10,33 +10,38 @@ import numpy as np
 from PIL import Image
 
 from parallel_et.errors import UserError
-from parallel_et.preprocessing.find_files import ending, find_files
+from parallel_et.preprocessing.find_files import file_suffix, find_files
 from parallel_et.preprocessing.image_integrity import check_jpeg, check_png
-from parallel_et.storage.error_translation import check_room, gate
+from parallel_et.storage.error_translation import check_fits_memory, translate_errors
 from parallel_et.storage.matlab import read_variable
-from parallel_et.storage.raw_reader import open_npy, place_of, read_plain
-from parallel_et.storage.subprocess_reader import Apart
+from parallel_et.storage.raw_reader import byte_offset, open_npy, read_raw
+from parallel_et.storage.subprocess_reader import SubprocessReader
 
-PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
-APART = (".tif", ".tiff", ".mat")
-"""Kinds of files that crash the libraries which read them, if they are damaged in certain ways."""
-RAW = (".iml", ".imc")
-ENDINGS = (*PICTURES, ".npy", ".mat", *RAW)
+PICTURE_SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+SUBPROCESS_SUFFIXES = (".tif", ".tiff", ".mat")
+"""Files that are read in a subprocess, because damaged files can crash the libraries that read them."""
+RAW_SUFFIXES = (".iml", ".imc")
+IMAGE_SUFFIXES = (*PICTURE_SUFFIXES, ".npy", ".mat", *RAW_SUFFIXES)
 RAW_SHAPE = (1024, 1536)
-"""Of van Hateren's images: big-endian integers of 16 bits, row by row."""
-LUMINANCE = (0.299, 0.587, 0.114)
+"""Rows and columns of van Hateren's images, big-endian integers of 16 bits."""
+LUMINANCE_WEIGHTS = (0.299, 0.587, 0.114)
 """Weights of red, green and blue (ITU-R BT.601)."""
-PLAIN = ("L", "I", "F", "I;16", "I;16B", "I;16L", "RGB")
-"""Modes of Pillow whose numbers are the grey values or red, green and blue."""
-PIXEL = 12
-"""Bytes of memory for a value of a picture, all in all: as it is stored, and in double precision."""
-BITS = 258
-"""Tag of TIFF: bits of each colour of a pixel."""
-Image.MAX_IMAGE_PIXELS = None  # large images are wanted here
+DIRECT_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "RGB")
+"""Modes of Pillow whose values are grey values, or red, green and blue."""
+PIXEL_BYTES = 12
+"""Bytes of memory for a value of a picture, as stored and in double precision."""
+BITS_TAG = 258
+"""Tag of TIFF with the bits of each colour of a pixel."""
+Image.MAX_IMAGE_PIXELS = None  # Pillow refuses large images by default
 
 
-class Stack(Sequence[np.ndarray]):
-    """Images of the shape (images, height, width) from a byte of a file on, each read when it is asked for."""
+class ImageStack(Sequence[np.ndarray]):
+    """Images (images, height, width) in a file, each read when it is accessed.
+
+    Parameters
+    ----------
+    place : position of the first image in the file, in bytes
+    """
 
     def __init__(self, path: str, place: int, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self._path, self._place, self._shape, self._dtype = path, place, shape, dtype
@@ -49,110 +54,110 @@ class Stack(Sequence[np.ndarray]):
             raise IndexError(number)
         pixels = self._shape[1] * self._shape[2]
         image = np.empty((1, pixels), self._dtype)
-        read_plain(self._path, self._place + number * image.nbytes, self._dtype, image, pixels)
+        read_raw(self._path, self._place + number * image.nbytes, self._dtype, image, pixels)
         return image.reshape(self._shape[1:])
 
 
 def find_images(names: Sequence[str]) -> list[str]:
-    """The files that are meant by files, folders (their images by name), patterns and file.mat:VARIABLE; each once."""
-    return find_files(names, ENDINGS, "images", lambda name: bool(_split(name)[1]))
+    """Return the image files that files, folders, patterns and ``file.mat:VARIABLE`` name, each once."""
+    return find_files(names, IMAGE_SUFFIXES, "images", lambda name: bool(_split(name)[1]))
 
 
 def open_images(name: str) -> Sequence[np.ndarray]:
-    """The images of a file as they are stored, each (height, width) or (height, width, 3 or 4).
+    """Open the images of a file as stored, each (height, width) or (height, width, 3 or 4).
 
-    Files of arrays may hold a stack: .npy (images, height, width), .mat (height, width, images); TIFF several pages.
-    A last axis of 3 is always taken for colours, in .npy also one of 4.
+    A file may have several images: .npy (images, height, width), .mat (height, width, images), TIFF several pages.
+    A last axis of length 3 is always colour, in .npy also one of length 4.
     """
     path, variable = _split(name)
-    with gate(name, "an image"):
-        apart = ending(path) in APART
-        images = _reader().ask(path, __name__, "read_images", variable) if apart else read_images(path)
-        samples = images if isinstance(images, list) else [images[0]]  # those of a stack differ in their numbers alone
+    with translate_errors(name, "an image"):
+        apart = file_suffix(path) in SUBPROCESS_SUFFIXES
+        images = _reader().call(path, __name__, "read_images", variable) if apart else read_images(path)
+        samples = images if isinstance(images, list) else [images[0]]  # all images of a stack have one shape
     for image in samples:
         if image.ndim not in (2, 3) or image.dtype.kind not in "fiub" or not image.size:
             raise UserError(f"{name}: expected images of numbers, found the shape {image.shape} of {image.dtype}")
     return images
 
 
-def grey(image: np.ndarray) -> np.ndarray:
-    """An image as grey values, (height, width) float64; of colours their luminance, without the alpha channel."""
+def to_grey(image: np.ndarray) -> np.ndarray:
+    """Return the grey values of an image, (height, width) float64. Colours become luminances, without alpha."""
     if image.ndim == 2:
         return np.asarray(image, np.float64)
-    return np.asarray(image[..., :3], np.float64) @ np.array(LUMINANCE)
+    return np.asarray(image[..., :3], np.float64) @ np.array(LUMINANCE_WEIGHTS)
 
 
-def coloured(image: np.ndarray) -> np.ndarray:
-    """An image as red, green and blue, (height, width, 3) float64; grey values are all three."""
+def to_rgb(image: np.ndarray) -> np.ndarray:
+    """Return red, green and blue of an image, (height, width, 3) float64. A grey value is repeated three times."""
     colours = np.repeat(image[..., None], 3, 2) if image.ndim == 2 else image[..., :3]
     return np.asarray(colours, np.float64)
 
 
 def _split(name: str) -> tuple[str, str]:
-    """A file, and the variable of ``file.mat:variable``."""
+    """Split ``file.mat:variable`` into file and variable. The variable is empty for other files."""
     path, colon, variable = name.rpartition(":")
-    return (path, variable) if colon and ending(path) == ".mat" else (name, "")
+    return (path, variable) if colon and file_suffix(path) == ".mat" else (name, "")
 
 
 @cache
-def _reader() -> Apart:
-    """The process that reads what may crash it; it goes with this one."""
-    return Apart()
+def _reader() -> SubprocessReader:
+    """Start the subprocess that reads files. The subprocess ends with this process."""
+    return SubprocessReader()
 
 
 def read_images(path: str, variable: str = "") -> Sequence[np.ndarray]:
-    """The images of a file, in this process."""
-    with gate(f"{path}:{variable}" if variable else path, "an image"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is only odd
+    """Read the images of a file in this process."""
+    with translate_errors(f"{path}:{variable}" if variable else path, "an image"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # harmless oddities of the file
         return _open(path, variable)
 
 
 def _open(path: str, variable: str) -> Sequence[np.ndarray]:
-    kind = ending(path)
-    if kind in PICTURES:
-        return _pages(path)
+    kind = file_suffix(path)
+    if kind in PICTURE_SUFFIXES:
+        return _read_pages(path)
     if kind == ".npy":
         table = open_npy(path)
-        place = place_of(table, path)
+        place = byte_offset(table, path)
         if table.ndim == 3 and table.shape[-1] not in (3, 4) and place is not None:
-            return Stack(path, place, table.shape, table.dtype)
-        check_room(path, "an image", 2 * table.nbytes)
+            return ImageStack(path, place, table.shape, table.dtype)
+        check_fits_memory(path, "an image", 2 * table.nbytes)
         array = np.array(table)
         return list(array) if table.ndim == 3 and table.shape[-1] not in (3, 4) else [array]
     if kind == ".mat":
         table = read_variable(path, variable)
         return list(table.transpose(2, 0, 1)) if table.ndim == 3 and table.shape[-1] != 3 else [table]
-    if kind in RAW:
+    if kind in RAW_SUFFIXES:
         expected, found = 2 * RAW_SHAPE[0] * RAW_SHAPE[1], Path(path).stat().st_size
         if found != expected:
             raise UserError(f"{path}: expected {expected} bytes of {RAW_SHAPE[0]} x {RAW_SHAPE[1]}, found {found}")
         return [np.fromfile(path, ">u2").reshape(RAW_SHAPE)]
-    raise UserError(f"{path}: expected an image ({' '.join(ENDINGS)}), found {kind or 'no such ending'}")
+    raise UserError(f"{path}: expected an image ({' '.join(IMAGE_SUFFIXES)}), found {kind or 'no such file_suffix'}")
 
 
-def _pages(path: str) -> list[np.ndarray]:
+def _read_pages(path: str) -> list[np.ndarray]:
     pages, taken = [], 0
     with Image.open(path, formats=["PNG", "JPEG", "TIFF"]) as image:
-        frames = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1  # not the previews of photographs
+        frames = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1  # other formats have previews
         for page in range(frames):
             image.seek(page)
-            bits = getattr(image, "tag_v2", {}).get(BITS, (1,)) if image.format == "TIFF" else (1,)
+            bits = getattr(image, "tag_v2", {}).get(BITS_TAG, (1,)) if image.format == "TIFF" else (1,)
             if len(bits) > 1 and max(bits) > 8:
-                return _deep_pages(path)
+                return _read_deep_pages(path)
             if image.mode[0] not in "IF" and any(";16" in str(tile[3]) for tile in image.tile):  # Pillow drops 8
                 raise UserError(f"{path}: expected 8 bits a colour or 16 bits of grey, found 16 bits a colour")
             taken += image.width * image.height * len(image.getbands())
-            check_room(path, f"an image of {image.height} x {image.width} pixels", PIXEL * taken)
+            check_fits_memory(path, f"an image of {image.height} x {image.width} pixels", PIXEL_BYTES * taken)
             if image.format == "PNG":
                 check_png(path)
-            pages.append(np.asarray(image if image.mode in PLAIN else image.convert("RGB")))
+            pages.append(np.asarray(image if image.mode in DIRECT_MODES else image.convert("RGB")))
             if image.format in ("JPEG", "MPO"):
                 check_jpeg(path, image)
     return pages
 
 
-def _deep_pages(path: str) -> list[np.ndarray]:
-    """The pages of a TIFF file with more than 8 bits a colour, of which Pillow would drop the lower ones."""
+def _read_deep_pages(path: str) -> list[np.ndarray]:
+    """Read the pages of a TIFF file with more than 8 bits a colour. Pillow would drop the lower bits."""
     try:
         import tifffile
     except ImportError as error:
@@ -163,7 +168,7 @@ def _deep_pages(path: str) -> list[np.ndarray]:
         every: Any = file.pages
         for page in every:
             taken += page.size
-            check_room(path, f"an image of {' x '.join(map(str, page.shape))}", PIXEL * taken)
+            check_fits_memory(path, f"an image of {' x '.join(map(str, page.shape))}", PIXEL_BYTES * taken)
             if page.axes not in ("YX", "YXS", "SYX") or ("S" in page.axes and page.samplesperpixel not in (3, 4)):
                 raise UserError(f"{path}: expected grey values or colours, found axes {page.axes} of {page.shape}")
             pieces = list(zip(page.dataoffsets, page.databytecounts, strict=True))

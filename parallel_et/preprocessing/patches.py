@@ -1,4 +1,4 @@
-"""From images to a file of patches, written by all ranks."""
+"""Options of ``patches``, which cuts a file of patches from images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,26 +6,38 @@ from dataclasses import dataclass
 import numpy as np
 
 from parallel_et.parallel.communicator import Ranks
-from parallel_et.preprocessing.album import Album, Places
-from parallel_et.preprocessing.cutting import SINGLE, command_of, cut, refuse_bad, survey
+from parallel_et.preprocessing.cutting import FLOAT32_MAX, check_options, format_command, inspect_files, write_patches
 from parallel_et.preprocessing.filters import Noise, Steps
+from parallel_et.preprocessing.image_collection import ImageCollection, PatchPlaces
 from parallel_et.preprocessing.images import find_images
-from parallel_et.storage.row_pass import Sweep
+from parallel_et.storage.row_pass import RowPass
 
 
 @dataclass(frozen=True)
 class Patches:
-    """Patches to be cut; the options are those of the command, in its order, and refused if they make no sense.
+    """Options of the command ``patches``, in its order. Invalid values raise UserError.
 
     Parameters
     ----------
     inputs : files, folders or patterns of images
-    output : the file
-    size : side of a patch
-    count : patches at random places, or ``all`` of them, ``stride`` apart
-    colour : whether pixels are red, green and blue, else their luminance
-    noise : standard deviation of what is added to the images
-    bad : whether a bad image is ``fatal``, or named and skipped: ``skip``
+    output : the file of patches
+    size : side of a patch in pixels
+    count, all : number of patches at random places, or patches at all places
+    stride : pixels from one place to the next, with ``all``
+    seed : seed of places and noise
+    bad : ``fatal``: a bad image is an error; ``skip``: it is reported and skipped
+    colour : pixels are red, green and blue; else luminances
+    noise : standard deviation of noise that is added to the images
+    clamp : percentage of the brightest pixels that are clipped
+    dog : standard deviations of a difference of Gaussians, in pixels
+    whiten : multiply the spectrum by f exp(-(f/f0)^4)
+    mean_free : subtract the mean of each patch
+    zca : whiten patches by their covariance, with this constant added to the variances
+    contrast : largest magnitude of each patch after scaling
+    on_off : positive and negative part in two channels
+    scale : range to which all patches are scaled together
+    fresh : replace an existing output
+    max_time : seconds after which the command stops, to be resumed
     """
 
     inputs: Sequence[str]
@@ -64,28 +76,32 @@ class Patches:
             ("dog", different, "two different positive numbers below 10000"),
             ("on_off", not (self.on_off and self.colour), "none with --colour"),
             ("zca", self.zca is None or 0 < self.zca < np.inf, "a positive number"),
-            ("contrast", self.contrast is None or 0 < self.contrast <= SINGLE, "a positive number"),
-            ("scale", -SINGLE <= low < high <= SINGLE, "a number and a larger one"),
+            ("contrast", self.contrast is None or 0 < self.contrast <= FLOAT32_MAX, "a positive number"),
+            ("scale", -FLOAT32_MAX <= low < high <= FLOAT32_MAX, "a number and a larger one"),
         )
-        refuse_bad(self, checks)
+        check_options(self, checks)
 
     def steps(self, files: Sequence[str]) -> Steps:
-        """What is done to the images of files and to patches."""
+        """Return the steps on the images of these files and on patches."""
         noise = None if self.noise is None else Noise(self.noise, self.seed, files)
         dog, scale = ((pair[0], pair[1]) if pair else None for pair in (self.dog, self.scale))
         whole, patches = (noise, self.clamp, dog, self.whiten), (self.mean_free, self.zca, self.contrast, self.on_off)
         return Steps(*whole, *patches, scale)
 
     def cut(self, ranks: Ranks) -> int:
-        """Look at the images, then cut, prepare and write the patches; collective. Returns the exit code."""
-        sweep = Sweep(ranks, self.output, self.fresh, self.quiet, self.max_time)
+        """Inspect the images, then cut, prepare and write the patches; collective. Return the exit code."""
+        row_pass = RowPass(ranks, self.output, self.fresh, self.quiet, self.max_time)
 
         def work() -> str:
             files = ranks.from_root(lambda: find_images(self.inputs))
-            ranks.from_root(sweep.refuse_taken)
-            album = Album(self.steps(files), (self.size, self.size), sweep.between, self.colour)
-            survey(sweep, album, files, self.bad == "skip", self.inputs)
-            places = Places(album, self.count, self.stride or 1, self.seed)
-            return cut(sweep, album, places, command_of("patches", self), f"of {self.size} x {self.size}")
+            ranks.from_root(row_pass.refuse_existing)
+            collection = ImageCollection(
+                self.steps(files), (self.size, self.size), row_pass.give_up_if_stopping, self.colour
+            )
+            inspect_files(row_pass, collection, files, self.bad == "skip", self.inputs)
+            places = PatchPlaces(collection, self.count, self.stride or 1, self.seed)
+            return write_patches(
+                row_pass, collection, places, format_command("patches", self), f"of {self.size} x {self.size}"
+            )
 
-        return sweep.run(work)
+        return row_pass.run(work)

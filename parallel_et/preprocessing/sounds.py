@@ -1,4 +1,4 @@
-"""From recordings to a file of segments or spectrograms, written by all ranks."""
+"""Options of ``sounds``, which cuts a file of segments or spectrograms from recordings."""
 
 import re
 from collections.abc import Sequence
@@ -9,30 +9,41 @@ import numpy as np
 
 from parallel_et.errors import UserError
 from parallel_et.parallel.communicator import Ranks
-from parallel_et.preprocessing.album import Places
-from parallel_et.preprocessing.cutting import SINGLE, command_of, cut, refuse_bad, survey
-from parallel_et.preprocessing.recordings import Recordings, SoundSteps, Spectrogram
+from parallel_et.preprocessing.cutting import FLOAT32_MAX, check_options, format_command, inspect_files, write_patches
+from parallel_et.preprocessing.image_collection import PatchPlaces
+from parallel_et.preprocessing.recordings import RecordingCollection, SoundSteps, Spectrogram
 from parallel_et.preprocessing.wave_files import find_recordings, read_recording
-from parallel_et.storage.row_pass import Sweep
+from parallel_et.storage.row_pass import RowPass
 
-LENGTH = "12.5ms"
-SPECTROGRAM = ("bands", "hertz", "window", "hop", "windows", "top", "range")
-"""Options that make sense for spectrograms alone."""
-NUMBERS = ("count", "npy_rate", "channel", "rate", "trim", "scale", "bands", "window", "hop", "windows", "top")
-UNITS = {"ms": 1e-3, "s": 1.0}
+DEFAULT_LENGTH = "12.5ms"
+SPECTROGRAM_OPTIONS = ("bands", "hertz", "window", "hop", "windows", "top", "range")
+"""Options that are valid only for spectrograms."""
+NUMBER_OPTIONS = ("count", "npy_rate", "channel", "rate", "trim", "scale", "bands", "window", "hop", "windows", "top")
+SECONDS_PER_UNIT = {"ms": 1e-3, "s": 1.0}
 
 
 @dataclass(frozen=True)
 class Sounds:
-    """Segments to be cut; the options are those of the command, in its order, and refused if they make no sense.
+    """Options of the command ``sounds``, in its order. Invalid values raise UserError.
 
     Parameters
     ----------
     inputs : files, folders or patterns of recordings
-    output : the file
-    length : of a segment, as 12.5ms, 0.1s or 200 (samples)
-    step : from one segment to the next, alike; or ``count`` segments at random places
-    bad : whether a bad recording is ``fatal``, or named and skipped: ``skip``
+    output : the file of segments
+    length : length of a segment, e.g. "12.5ms", "0.1s" or "200" (samples)
+    step : distance of segments, in the same units
+    count : number of segments at random places, instead of all segments
+    npy_rate : sampling rate of .npy files in Hz
+    seed : seed of the random places
+    bad : ``fatal``: a bad recording is an error; ``skip``: it is reported and skipped
+    channel : number of the channel, from 1; by default the mean of all channels
+    rate : sampling rate in Hz to which recordings are resampled
+    trim : both ends are removed up to the first sample above this many dB below the peak
+    scale : largest magnitude of each recording after scaling
+    spectrogram : write log-spectrograms instead of segments
+    bands, hertz, window, hop, windows, top, range : settings of ``Spectrogram``
+    fresh : replace an existing output
+    max_time : seconds after which the command stops, to be resumed
     """
 
     inputs: Sequence[str]
@@ -66,54 +77,54 @@ class Sounds:
         times = {"length": "a time as 12.5ms, 0.1s or 200 (samples)", "step": "a time as 1ms, 0.1s or 20 (samples)"}
         free = self.length is None or not self.spectrogram
         checks = [
-            *((name, given[name] is None or 0 < given[name] < np.inf, "a positive number") for name in NUMBERS),
+            *((name, given[name] is None or 0 < given[name] < np.inf, "a positive number") for name in NUMBER_OPTIONS),
             *(
-                (name, given[name] is None or samples_of(given[name], 10**6) > 0, words)
+                (name, given[name] is None or count_samples(given[name], 10**6) > 0, words)
                 for name, words in times.items()
             ),
             ("seed", 0 <= self.seed < 2**63, "a number from 0 to 2^63 - 1"),
             ("hertz", 0 < low < high < np.inf, "a positive number and a larger one"),
-            ("range", -SINGLE <= bottom < top <= SINGLE, "a number and a larger one"),
+            ("range", -FLOAT32_MAX <= bottom < top <= FLOAT32_MAX, "a number and a larger one"),
             ("length", free, "none, as with --spectrogram it follows from --windows"),
-            *((name, given[name] is None or self.spectrogram, "--spectrogram with it") for name in SPECTROGRAM),
+            *((name, given[name] is None or self.spectrogram, "--spectrogram with it") for name in SPECTROGRAM_OPTIONS),
         ]
-        refuse_bad(self, checks)
+        check_options(self, checks)
 
     @property
-    def spectrograms(self) -> Spectrogram | None:
-        """How spectrograms are made, if they are wanted."""
+    def spectrogram_settings(self) -> Spectrogram | None:
+        """Settings of the spectrograms, or None for segments."""
         if not self.spectrogram:
             return None
         names = {"top": "decibels", "range": "scale"}
-        given = {names.get(option, option): vars(self)[option] for option in SPECTROGRAM}
+        given = {names.get(option, option): vars(self)[option] for option in SPECTROGRAM_OPTIONS}
         stated: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items() if v is not None}
         return Spectrogram(**stated)
 
     def cut(self, ranks: Ranks) -> int:
-        """Look at the recordings, then cut, prepare and write the segments; collective. Returns the exit code."""
-        sweep = Sweep(ranks, self.output, self.fresh, self.quiet, self.max_time)
-        return sweep.run(lambda: self._work(sweep))
+        """Inspect the recordings, then cut, prepare and write the segments; collective. Return the exit code."""
+        row_pass = RowPass(ranks, self.output, self.fresh, self.quiet, self.max_time)
+        return row_pass.run(lambda: self._work(row_pass))
 
-    def _work(self, sweep: Sweep) -> str:
-        ranks, to = sweep.ranks, self.spectrograms
+    def _work(self, row_pass: RowPass) -> str:
+        ranks, to = row_pass.ranks, self.spectrogram_settings
         files = ranks.from_root(lambda: find_recordings(self.inputs))
-        ranks.from_root(sweep.refuse_taken)
+        ranks.from_root(row_pass.refuse_existing)
         rate = self.rate or ranks.from_root(lambda: self._first_rate(files))
-        length = to.length if to else in_samples("--length", self.length or LENGTH, rate)
-        step = in_samples("--step", self.step, rate) if self.step else to.hop if to else 1
+        length = to.length if to else parse_samples("--length", self.length or DEFAULT_LENGTH, rate)
+        step = parse_samples("--step", self.step, rate) if self.step else to.hop if to else 1
         if to and 2 * to.hertz[1] > rate:
             raise UserError(f"--hertz: expected at most half of the sampling rate of {rate} Hz, found {to.hertz[1]:g}")
         steps = SoundSteps(self.channel, self.rate, self.trim, self.scale, to)
-        album = Recordings(steps, rate, length, self.npy_rate, sweep.between)
-        survey(sweep, album, files, self.bad == "skip", self.inputs)
-        for line in told(album):
-            sweep.report.say(line)
-        places = Places(album, self.count, 1 if self.count else step, self.seed)
+        collection = RecordingCollection(steps, rate, length, self.npy_rate, row_pass.give_up_if_stopping)
+        inspect_files(row_pass, collection, files, self.bad == "skip", self.inputs)
+        for line in summarise_steps(collection):
+            row_pass.reporter.log(line)
+        places = PatchPlaces(collection, self.count, 1 if self.count else step, self.seed)
         words = f"of {length} samples ({1000 * length / rate:g} ms at {rate} Hz)"
-        return cut(sweep, album, places, command_of("sounds", self), words)
+        return write_patches(row_pass, collection, places, format_command("sounds", self), words)
 
     def _first_rate(self, files: Sequence[str]) -> int:
-        """The sampling rate of the first file; of the first good one, if bad ones are skipped."""
+        """Return the sampling rate of the first file, or of the first good file if bad files are skipped."""
         for file in files:
             try:
                 return read_recording(file, self.npy_rate).rate
@@ -123,38 +134,42 @@ class Sounds:
         raise UserError(f"{' '.join(self.inputs)}: expected recordings, found {len(files)} bad files alone")
 
 
-def samples_of(time: str, rate: int) -> int:
-    """A time as samples; 0 if it is none."""
+def count_samples(time: str, rate: int) -> int:
+    """Convert a time, e.g. "12.5ms", "0.1s" or "200", to samples. Return 0 if it is invalid."""
     found = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?(ms|s)", time)
     if found is None:
         plain = re.fullmatch(r"(\d+)( samples?)?", time)
         return int(plain[1]) if plain else 0
-    return round(float(found[1]) * UNITS[found[2]] * rate)
+    return round(float(found[1]) * SECONDS_PER_UNIT[found[2]] * rate)
 
 
-def in_samples(option: str, time: str, rate: int) -> int:
-    """A time of the command line as samples."""
-    if not (samples := samples_of(time, rate)):
+def parse_samples(option: str, time: str, rate: int) -> int:
+    """Convert a time on the command line to samples. Raise UserError if it is invalid."""
+    if not (samples := count_samples(time, rate)):
         raise UserError(f"{option}: expected at least one sample, which takes {1000 / rate:g} ms, found {time}")
     return samples
 
 
-def told(album: Recordings) -> list[str]:
-    """What was done to the recordings, for people."""
-    lines, notes, seconds = [], [entry.notes for entry in album.entries], [e.width / album.rate for e in album.entries]
-    if others := sorted({n["recorded at"] for n in notes} - {album.rate}):
-        count = sum(n["recorded at"] != album.rate for n in notes)
+def summarise_steps(collection: RecordingCollection) -> list[str]:
+    """Summarise the steps on the recordings in lines for the log."""
+    lines, notes, seconds = (
+        [],
+        [entry.metadata for entry in collection.entries],
+        [e.width / collection.rate for e in collection.entries],
+    )
+    if others := sorted({n["recorded at"] for n in notes} - {collection.rate}):
+        count = sum(n["recorded at"] != collection.rate for n in notes)
         lines.append(
-            f"{count} of {len(notes)} recordings resampled to {album.rate} Hz, from {', '.join(map(str, others))}"
+            f"{count} of {len(notes)} recordings resampled from {', '.join(map(str, others))} to {collection.rate} Hz"
         )
-    if album.steps.trim is not None:
+    if collection.steps.trim is not None:
         ends = np.array([n["seconds trimmed"] for n in notes])
         each = ends.sum(1)
         lines.append(
             f"{ends.sum():.3g} s of silence trimmed, {ends[:, 0].sum():.3g} s of it before the sound; "
             f"{each.min():.3g} to {each.max():.3g} s of a recording; {sum(seconds):.4g} s are left"
         )
-    if album.steps.scale is not None:
+    if collection.steps.scale is not None:
         factors = [n["factor"] for n in notes]
         lines.append(f"each recording multiplied, by {min(factors):.3g} to {max(factors):.3g}")
     return lines

@@ -1,1 +1,1 @@
-"""What a report is made of: what is known of a run, pictures of it, and the page."""
+"""Reports about runs: data of a run, pictures, and the HTML page."""

@@ -1,4 +1,4 @@
-"""The page of a report: plain HTML that needs nothing but itself."""
+"""The page of a report: HTML in one file, without scripts."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ details > summary { cursor: pointer; color: var(--quiet); margin-top: 0.8rem; }
 
 
 class Picture(NamedTuple):
-    """A PNG, the name of its file, what it shows for those who cannot see it, and what to know about it."""
+    """A PNG with its file name, alternative text for screen readers, and caption."""
 
     name: str
     png: bytes
@@ -53,62 +53,65 @@ class Picture(NamedTuple):
     caption: str
 
     def html(self) -> str:
-        """As a figure with the picture in it."""
+        """Render the picture as an HTML figure."""
         source = f"data:image/png;base64,{b64encode(self.png).decode()}"
         width, height = (round(int.from_bytes(self.png[at : at + 4], "big") / 1.5) for at in (16, 20))
-        kind = "wide" if width > 820 else "narrow"  # too wide to be read at the width of a phone
+        kind = "wide" if width > 820 else "narrow"  # too wide for the screen of a phone
         return (
             f'<figure><img class="{kind}" src="{source}" alt="{escape(self.alt)}" width="{width}" height="{height}">'
             f"<figcaption>{escape(self.caption)}</figcaption></figure>"
         )
 
 
-class Either(NamedTuple):
-    """Two pictures of the same, of which the reader sees one at a time, and what each is; ``second``: that one first.
+class PictureChoice(NamedTuple):
+    """Two pictures of the same content. The reader switches between them without a script.
 
-    No script is needed to change from one to the other.
+    Attributes
+    ----------
+    labels : labels of the two pictures
+    second : show the second picture at first
     """
 
     name: str
     pictures: tuple[Picture, Picture]
-    words: tuple[str, str]
+    labels: tuple[str, str]
     second: bool = False
 
     def html(self) -> str:
-        """Both, with a choice above."""
+        """Render both pictures, with a choice above."""
         buttons = "".join(
             f'<label><input type="radio" class="{kind}" name="{self.name}"{" checked" if on else ""}> '
-            f"{escape(words)}</label>"
-            for kind, words, on in zip(("first", "second"), self.words, (not self.second, self.second), strict=True)
+            f"{escape(labels)}</label>"
+            for kind, labels, on in zip(("first", "second"), self.labels, (not self.second, self.second), strict=True)
         )
         shown = "".join(picture.html() for picture in self.pictures)
         return f'<div class="either"><fieldset class="choice">{buttons}</fieldset>{shown}</div>'
 
 
 class Chapter(NamedTuple):
-    """A heading and what stands under it, HTML."""
+    """A heading and its body in HTML."""
 
     heading: str
     body: str
 
 
-def note(text: str) -> str:
-    """A line that stands out."""
+def warning_box(text: str) -> str:
+    """Render a highlighted line."""
     return f'<p class="note">{escape(text)}</p>'
 
 
-def listing(text: str) -> str:
-    """Text as it is."""
+def preformatted(text: str) -> str:
+    """Render preformatted text."""
     return f"<pre>{escape(text)}</pre>"
 
 
-def folded(words: str, body: str) -> str:
-    """HTML that is shown when one asks for it."""
-    return f"<details><summary>{escape(words)}</summary>{body}</details>"
+def collapsible(labels: str, body: str) -> str:
+    """Render HTML that is hidden until the reader opens it."""
+    return f"<details><summary>{escape(labels)}</summary>{body}</details>"
 
 
-def columns(heads: Sequence[str], rows: Mapping[str, Sequence[object]]) -> str:
-    """Names and several values, a row each, under the heads of the columns."""
+def comparison_table(heads: Sequence[str], rows: Mapping[str, Sequence[object]]) -> str:
+    """Render a table with one row a name and one column a head."""
     first = "".join(f'<th scope="col">{escape(head)}</th>' for head in ("", *heads))
     lines = (
         f'<tr><th scope="row">{escape(key)}</th>{"".join(f"<td>{escape(str(value))}</td>" for value in values)}</tr>'
@@ -118,13 +121,13 @@ def columns(heads: Sequence[str], rows: Mapping[str, Sequence[object]]) -> str:
 
 
 def table(rows: Mapping[str, object]) -> str:
-    """Names and values, a row each."""
+    """Render a table of names and values."""
     lines = (f'<tr><th scope="row">{escape(key)}</th><td>{escape(str(value))}</td></tr>' for key, value in rows.items())
     return f"<table>{''.join(lines)}</table>"
 
 
-def html(title: str, facts: Mapping[str, object], sections: Sequence[Chapter], foot: str) -> str:
-    """The whole page."""
+def render_page(title: str, facts: Mapping[str, object], sections: Sequence[Chapter], foot: str) -> str:
+    """Render the page."""
     boxes = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(str(value))}</dd></div>" for key, value in facts.items())
     parts = "\n".join(f"<section><h2>{escape(s.heading)}</h2>\n{s.body}</section>" for s in sections)
     return f"""<!DOCTYPE html>

@@ -1,4 +1,4 @@
-"""Two runs side by side: their jobs and courses, which fields they share, and which explains points better."""
+"""The report that compares two runs: evidence of the same points, matched fields, curves and jobs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -11,34 +11,34 @@ from matplotlib.figure import Figure
 from parallel_et.control.progress import Reporter
 from parallel_et.data.base import Centred, Source
 from parallel_et.data.files import FileRows
-from parallel_et.data.holdout import split
+from parallel_et.data.holdout import split_holdout
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.reports import field_sheets, page, plots
-from parallel_et.reports.chapters import Content, bound, facts, picture, to_choose, write_page
-from parallel_et.reports.pictures import WIDEST, Cell, draw_sheet
-from parallel_et.reports.run_data import SAMPLE, STRETCH, Study, look_at
+from parallel_et.reports.chapters import Content, bind_chapters, facts, make_choice, make_picture, write_page
+from parallel_et.reports.pictures import CELLS_PER_ROW, Cell, draw_sheet
+from parallel_et.reports.run_data import SAMPLE_POINTS, STRETCH_POINTS, RunData, read_run_data
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.runs.setup import largest_of
+from parallel_et.runs.setup import largest_magnitudes
 from parallel_et.trials.runner import mean_and_error, with_error
 
-ALIKE = 0.95
-"""Cosine from which on two fields are told to be the same."""
-WAY_OUT = "--data FILE names rows for both"
-MOST_PAIRS = 100
-"""On one sheet."""
+SAME_FIELD_COSINE = 0.95
+"""Smallest cosine of two equal fields."""
+DATA_HINT = "--data FILE sets rows for both"
+PAIRS_PER_SHEET = 100
+"""Most pairs of fields on one sheet."""
 
 
-class Judged(NamedTuple):
-    """The evidence (n,) of the same points under both runs, and which points these are, in words."""
+class EvidencePair(NamedTuple):
+    """The evidence (n,) of the same points under both runs, and a description of the points."""
 
     one: np.ndarray
     other: np.ndarray
     which: str
 
 
-class Matching(NamedTuple):
-    """Pairs of a field of each run, (k,) each and of the largest sum of cosines, and those, (k,)."""
+class FieldMatching(NamedTuple):
+    """Pairs of fields of both runs with the largest sum of cosines: indices (k,) in each run, and cosines (k,)."""
 
     one: np.ndarray
     other: np.ndarray
@@ -52,23 +52,26 @@ def write_comparison(
     data: str | None = None,
     quiet: bool = False,
 ) -> None:
-    """Read two runs and write the page about both, and its pictures, into a folder.
+    """Write the report that compares two runs: report.html and its pictures.
 
     Parameters
     ----------
-    runs : each with the files of a model or a scheme that may be executed for it
-    data : place of the points whose evidence is compared; by default those that both hold out
+    runs : directory of each run, with the files of a model or scheme that may be executed
+    folder : folder of the report
+    shape : shape of a point, if given by the user
+    data : file of the points whose evidence is compared; by default the points that both runs hold out
+    quiet : print errors only
     """
     report, paths = Reporter(True, quiet), [directory.path for directory, _ in runs]
     if paths[0].resolve() == paths[1].resolve():
         raise UserError(f"{paths[1]}: expected another run than the first, found the same")
-    one, other = (look_at(directory, shape, report, files) for directory, files in runs)
+    one, other = (read_run_data(directory, shape, report, files) for directory, files in runs)
     if one.model.D != other.model.D:
         found = f"{one.model.D} and {other.model.D}"
-        raise UserError(f"{paths[1]}: expected points of as many dimensions as those of the other, found {found}")
-    names = names_of(paths)
-    text, pictures = bound(
-        f"{names[0]} beside {names[1]}",
+        raise UserError(f"{paths[1]}: expected points with the same number of dimensions in both runs, found {found}")
+    names = short_names(paths)
+    text, pictures = bind_chapters(
+        f"{names[0]} compared with {names[1]}",
         {},
         chapters(one, other, names, data, report),
         " and ".join(map(str, paths)),
@@ -76,166 +79,172 @@ def write_comparison(
     write_page(folder, text, pictures, report)
 
 
-def names_of(paths: Sequence[Path]) -> tuple[str, str]:
-    """What to call the runs: the ends of their paths, as far as it takes to tell them apart."""
+def short_names(paths: Sequence[Path]) -> tuple[str, str]:
+    """Return short distinct names of two runs: the ends of their paths."""
     one, other = (path.resolve().parts for path in paths)
     count = next((n for n in range(1, max(len(one), len(other))) if one[-n:] != other[-n:]), 1)
     return "/".join(one[-count:]), "/".join(other[-count:])
 
 
 def chapters(
-    one: Study, other: Study, names: tuple[str, str], data: str | None, report: Reporter
+    one: RunData, other: RunData, names: tuple[str, str], data: str | None, report: Reporter
 ) -> Iterator[tuple[str, list[Content]]]:
-    """Headings and what stands under them."""
+    """Yield the headings and contents of the chapters."""
     left, right = facts(one), facts(other)
     both = {key: (left.get(key, ""), right.get(key, "")) for key in {**left, **right}}
-    yield "Both runs", [page.columns(names, both)]
-    yield "Which explains points better", list(of_evidence(one, other, names, data, report))
-    yield "Fields", list(of_fields(one, other, names))
+    yield "Both runs", [page.comparison_table(names, both)]
+    yield "Evidence", list(evidence_contents(one, other, names, data, report))
+    yield "Fields", list(field_contents(one, other, names))
     if one.iterations and other.iterations:
         yield "Course of the runs", [draw_curves(one, other, names)]
-    jobs = differing(one.job.resolved(), other.job.resolved())
-    same = page.note("The jobs are the same in all keys.")
-    yield "Keys in which the jobs differ", [page.columns(names, jobs) if jobs else same]
+    jobs = differing_keys(one.job.resolved(), other.job.resolved())
+    same = page.warning_box("All keys of the jobs are equal.")
+    yield "Differences of the jobs", [page.comparison_table(names, jobs) if jobs else same]
 
 
-def differing(one: Mapping[str, Any], other: Mapping[str, Any], place: str = "") -> dict[str, tuple[object, object]]:
-    """Keys in which two resolved jobs differ, and what each has."""
+def differing_keys(
+    one: Mapping[str, Any], other: Mapping[str, Any], place: str = ""
+) -> dict[str, tuple[object, object]]:
+    """Return the keys in which two resolved jobs differ, with both values."""
     found: dict[str, tuple[object, object]] = {}
     for key in {**one, **other}:
         a, b = one.get(key), other.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found |= differing(a, b, f"{place}{key}.")
+            found |= differing_keys(a, b, f"{place}{key}.")
         elif a != b:
             found[f"{place}{key}"] = ("" if a is None else a, "" if b is None else b)
     return found
 
 
-def of_evidence(
-    one: Study, other: Study, names: tuple[str, str], data: str | None, report: Reporter
+def evidence_contents(
+    one: RunData, other: RunData, names: tuple[str, str], data: str | None, report: Reporter
 ) -> Iterator[Content]:
-    """The evidence of the same points under both, and how sure the difference is."""
-    judged = judge(one, other, data, report)
-    if isinstance(judged, str):
-        yield page.note(f"Not known: {judged}.")
+    """Yield the evidence of the same points under both runs, and the standard error of the difference."""
+    pair = compare_evidence(one, other, data, report)
+    if isinstance(pair, str):
+        yield page.warning_box(f"Not known: {pair}.")
         return
-    gaps = judged.one - judged.other
-    means = [with_error(*mean_and_error(values)) for values in (judged.one, judged.other, gaps)]
+    gaps = pair.one - pair.other
+    means = [with_error(*mean_and_error(values)) for values in (pair.one, pair.other, gaps)]
     gap, error = mean_and_error(gaps)
     better = names[0] if gap > 0 else names[1]
-    yield page.columns((*names, "difference"), {"evidence a point, with its standard error": means})
+    yield page.comparison_table((*names, "difference"), {"evidence a point, with its standard error": means})
     share = (gaps > 0).mean()
     caption = (
-        f"Evidence of {judged.which}, at temperature 1, of the first less that of the second, sorted: the first is "
-        f"larger for {field_sheets.percent(share)} of the points. "
+        f"Evidence of {pair.which} at temperature 1: {names[0]} minus {names[1]}, sorted. {names[0]} has the larger "
+        f"evidence for {field_sheets.format_percent(share)} of the points. "
         + (
-            f"{better} explains them better."
+            f"{better} explains the points better."
             if abs(gap) > 2 * error
-            else "The difference is not beyond twice its error."
+            else "The mean difference is smaller than twice its standard error."
         )
     )
-    figure = plots.side_by_side(judged.one, judged.other)
-    yield picture("evidence", figure, "Sorted differences of the evidence of points under two runs.", caption)
+    figure = plots.plot_evidence_differences(pair.one, pair.other)
+    yield make_picture("evidence", figure, "Sorted differences of the evidence of points under two runs.", caption)
 
 
-def judge(one: Study, other: Study, data: str | None, report: Reporter) -> Judged | str:
-    """The evidence of the same points under both runs, or why there is none."""
+def compare_evidence(one: RunData, other: RunData, data: str | None, report: Reporter) -> EvidencePair | str:
+    """Compute the evidence of the same points under both runs. Return a reason if this is impossible."""
     if not (one.model.evidence and other.model.evidence):
-        return "a model of the two has no evidence"
+        return "one of the models has no evidence"
     if data is not None:
         table = FileRows(data)
         if table.dims != one.model.D:
             raise UserError(f"{data}: expected points of {one.model.D} dimensions, found {table.dims}")
         rows, which = np.arange(table.points), f"rows of {data}"
-        sources = [seen(table, study) for study in (one, other)]
+        sources = [centred(table, run_data) for run_data in (one, other)]
     elif one.sample is None or other.sample is None:
-        return f"the data of a run cannot be read ({one.trouble or other.trouble}); {WAY_OUT}"
-    elif one.result.about["data fingerprint"] != other.result.about["data fingerprint"]:
-        return f"the runs are of different data; {WAY_OUT}"
+        return f"the data of a run cannot be read ({one.warning or other.warning}); {DATA_HINT}"
+    elif one.result.metadata["data fingerprint"] != other.result.metadata["data fingerprint"]:
+        return f"the runs have different data; {DATA_HINT}"
     else:
         sources = [one.sample.source, other.sample.source]
-        rows, which = common(one, other, sources[0])
-    rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), SAMPLE)).astype(int))]
-    report.begin(2 * len(rows), 0)
+        rows, which = common_rows(one, other, sources[0])
+    rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), SAMPLE_POINTS)).astype(int))]
+    report.start(2 * len(rows), 0)
     found = []
-    for number, (study, source) in enumerate(zip((one, other), sources, strict=True)):
-        inference, evidence = Inference(study.model, study.scheme, study.params, ("evidence",)), []
-        for start in range(0, len(rows), STRETCH):
-            some = rows[start : start + STRETCH]
+    for number, (run_data, source) in enumerate(zip((one, other), sources, strict=True)):
+        inference, evidence = Inference(run_data.model, run_data.scheme, run_data.params, ("evidence",)), []
+        for start in range(0, len(rows), STRETCH_POINTS):
+            some = rows[start : start + STRETCH_POINTS]
             Y = np.concatenate([source.read(row, row + 1)[:, : source.dims] for row in some.tolist()])
-            largest_of(Y, some, source.name)
+            largest_magnitudes(Y, some, source.name)
             evidence.append(inference.block(np.asarray(Y, np.float64), start)["evidence"])
             done = number * len(rows) + start + len(some)
-            report.step(done, f"{done} of {2 * len(rows)} points inferred")
+            report.update(done, f"{done} of {2 * len(rows)} points inferred")
         found.append(np.concatenate(evidence))
-    return Judged(found[0], found[1], f"{len(rows)} {which}")
+    return EvidencePair(found[0], found[1], f"{len(rows)} {which}")
 
 
-def common(one: Study, other: Study, source: Source) -> tuple[np.ndarray, str]:
-    """Rows of the same data that neither run has learned from, if there are such, else any; and which these are."""
+def common_rows(one: RunData, other: RunData, source: Source) -> tuple[np.ndarray, str]:
+    """Return rows that no run has learned from, or all rows if there are none, and a description of the rows."""
     held = []
-    for study in (one, other):
-        aside = split(source, study.job.data.holdout, study.job.run.seed)[1]
-        held.append(np.empty(0, int) if aside is None else aside.numbers(0, aside.points))
+    for run_data in (one, other):
+        aside = split_holdout(source, run_data.job.data.holdout, run_data.job.run.seed)[1]
+        held.append(np.empty(0, int) if aside is None else aside.row_numbers(0, aside.points))
     both = np.intersect1d(held[0], held[1])
     if len(both):
         return both, "rows that neither run has learned from"
     who = "each" if not held[0].size and not held[1].size else "at least one"
-    return np.arange(source.points), f"rows of the data, of which {who} of the runs has learned"
+    return np.arange(source.points), f"rows of the data that {who} of the runs has learned from"
 
 
-def seen(source: Source, study: Study) -> Source:
-    """Points as the model of a run sees them."""
-    return Centred(source, study.result.data["mean"]) if "mean" in study.result.data else source
+def centred(source: Source, run_data: RunData) -> Source:
+    """Return the points of a source with the mean of the run's data subtracted, if the run is centred."""
+    return Centred(source, run_data.result.data["mean"]) if "mean" in run_data.result.data else source
 
 
-def of_fields(one: Study, other: Study, names: tuple[str, str]) -> Iterator[Content]:
-    """Fields of both, in pairs that are most alike."""
-    matching = match(one.fields, other.fields)
-    alike, count = int((matching.cosines > ALIKE).sum()), len(matching.cosines)
+def field_contents(one: RunData, other: RunData, names: tuple[str, str]) -> Iterator[Content]:
+    """Yield the fields of both runs in matched pairs."""
+    matching = match_fields(one.fields, other.fields)
+    count = len(matching.cosines)
+    same = int((matching.cosines > SAME_FIELD_COSINE).sum())
     rest = abs(one.model.H - other.model.H)
-    more = f" {rest} of the causes of {names[int(other.model.H > one.model.H)]} are left over." if rest else ""
+    larger = names[int(other.model.H > one.model.H)]
+    more = f" Causes of {larger} without a partner: {rest}." if rest else ""
     caption = (
-        f"Pairs of a field of {names[0]}, above, and one of {names[1]}, below, such that the sum of the cosines is "
-        f"largest, with their numbers and cosines; the most alike first. {alike} of {count} pairs have a cosine above "
-        f"{ALIKE}, the mean is {matching.cosines.mean():.3f}.{more}"
+        f"Matched pairs of fields: {names[0]} above, {names[1]} below. The matching has the largest sum of cosines. "
+        "The label of a pair has the indices of both causes and their cosine; the most similar pair is first. "
+        f"{same} of {count} pairs have a cosine above {SAME_FIELD_COSINE}; the mean cosine is "
+        f"{matching.cosines.mean():.3f}.{more}"
     )
-    if count > MOST_PAIRS:
-        caption += f" {MOST_PAIRS} of them are shown, evenly spread."
+    if count > PAIRS_PER_SHEET:
+        caption += f" {PAIRS_PER_SHEET} pairs are shown, evenly spaced."
     shown = np.concatenate([one.fields, other.fields], axis=1)
     draw = partial(draw_pairs, one, other, matching)
-    yield to_choose("matched", draw, shown, f"{min(count, MOST_PAIRS)} pairs of fields of two runs.", caption)
+    yield make_choice("matched", draw, shown, f"{min(count, PAIRS_PER_SHEET)} pairs of fields of two runs.", caption)
 
 
-def match(one: np.ndarray, other: np.ndarray) -> Matching:
-    """Pairs of the fields (D, H) and (D, H'), each in one pair at most, with the largest sum of cosines."""
-    from scipy.optimize import linear_sum_assignment  # takes its time to load
+def match_fields(one: np.ndarray, other: np.ndarray) -> FieldMatching:
+    """Match fields (D, H) and (D, H') in pairs with the largest sum of cosines."""
+    from scipy.optimize import linear_sum_assignment  # slow to import
 
     units = [fields / np.maximum(np.linalg.norm(fields, axis=0), np.finfo(float).tiny) for fields in (one, other)]
     cosines = units[0].T @ units[1]
     rows, columns = linear_sum_assignment(cosines, maximize=True)
     order = np.argsort(-cosines[rows, columns], kind="stable")
-    return Matching(rows[order], columns[order], cosines[rows, columns][order])
+    return FieldMatching(rows[order], columns[order], cosines[rows, columns][order])
 
 
-def draw_pairs(one: Study, other: Study, matching: Matching, own: bool) -> Figure:
-    """Pairs of fields, one above the other."""
+def draw_pairs(one: RunData, other: RunData, matching: FieldMatching, own: bool) -> Figure:
+    """Draw pairs of fields, one above the other."""
     cells = []
-    for place, pair in enumerate(field_sheets.evenly(np.arange(len(matching.cosines)), MOST_PAIRS)):
-        row, column = divmod(place, WIDEST)
+    for place, pair in enumerate(field_sheets.pick_evenly(np.arange(len(matching.cosines)), PAIRS_PER_SHEET)):
+        row, column = divmod(place, CELLS_PER_ROW)
         h, k, cosine = matching.one[pair], matching.other[pair], matching.cosines[pair]
         cells.append(Cell(2 * row, column, one.fields[:, h], f"{h} {k}: {cosine:.2f}"))
         cells.append(Cell(2 * row + 1, column, other.fields[:, k]))
-    look = field_sheets.look_of(one)
-    return draw_sheet(cells, look._replace(signed=look.signed or field_sheets.look_of(other).signed), own=own)
+    style = field_sheets.cell_style(one)
+    return draw_sheet(cells, style._replace(signed=style.signed or field_sheets.cell_style(other).signed), own=own)
 
 
-def draw_curves(one: Study, other: Study, names: tuple[str, str]) -> page.Picture:
-    """The curves of both over each other."""
+def draw_curves(one: RunData, other: RunData, names: tuple[str, str]) -> page.Picture:
+    """Draw the curves of both runs in common axes."""
     histories = {names[0]: one.result.history, names[1]: other.result.history}
-    figure = plots.curves(histories, list(dict.fromkeys([*one.params, *other.params])))
+    figure = plots.plot_curves(histories, list(dict.fromkeys([*one.params, *other.params])))
     caption = (
-        "Both over the iterations. Free energies are those of the E-step, and grey while the temperature is another "
-        "than at the end; dashed is the evidence of rows held out. What is the same in both all the time has no curve."
+        "Values of both runs over the iterations. The free energy is that of the E-step. It is grey before the final "
+        "temperature. Dashed curves are the evidence of held-out points. Values that are constant and equal in both "
+        "runs have no curve."
     )
-    return picture("curves", figure, f"Curves of {names[0]} and {names[1]} over the iterations.", caption)
+    return make_picture("curves", figure, f"Curves of {names[0]} and {names[1]} over the iterations.", caption)

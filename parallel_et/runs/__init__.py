@@ -1,1 +1,1 @@
-"""A run from its job to its result: what is checked, kept, continued, inferred and counted."""
+"""One run: setup, training, checkpoints, resumption, results, and the functions ``fit`` and ``load``."""

@@ -1,4 +1,4 @@
-"""parallel_et from a script: ``fit`` does what the train command does, ``load`` reads what it wrote."""
+"""The interface for scripts: ``fit`` trains a model as the command ``train`` does, and ``load`` reads a result."""
 
 import os
 import warnings
@@ -15,10 +15,10 @@ from parallel_et.errors import UserError
 from parallel_et.job.job import read_job
 from parallel_et.parallel.blas import one_blas_thread
 from parallel_et.parallel.communicator import Ranks
-from parallel_et.runs.checkpointer import Claim, Keeper
+from parallel_et.runs.checkpointer import Checkpointer, Claim
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.trained_model import Trained, load, trained
-from parallel_et.runs.trainer import IterationLog, begin
+from parallel_et.runs.trainer import IterationLog, new_training
 
 __all__ = ["Trained", "fit", "load"]
 
@@ -32,25 +32,26 @@ def fit(
     watch: Any = None,
     progress: bool = False,
 ) -> Trained:
-    """Train a model; called by all ranks of the communicator together.
+    """Train a model. Collective: all ranks of the communicator call ``fit`` together.
 
-    Start a script on several ranks as ``mpirun -n 4 python -m mpi4py script.py``, so that an exception of
-    one rank ends them all.
+    Start a script on several ranks by ``mpirun -n 4 python -m mpi4py script.py``: an exception on one rank then
+    ends all ranks.
 
     Parameters
     ----------
     job : path of a job file, or its sections as nested dicts
-    data : (N, D) array, memory map or HDF5 dataset, the same on every rank, of which each rank takes its own rows;
-        it stands for the job's [data], which may then be missing, or have ``centre`` alone
-    comm : mpi4py communicator, by default all ranks
-    output : run directory to write; a run of this job and these data that is there goes on, a finished one is returned
-    watch : called on the root after every iteration, with the parameters, the schedule values and what is known;
-        arrays are read-only
-    progress : show how far it is, as train does
+    data : (N, D) array, memory map or HDF5 dataset, the same on every rank. Each rank reads only its own rows.
+        ``data`` replaces the section [data] of the job, which may then be missing. Only its keys ``centre`` and
+        ``holdout`` are used.
+    comm : mpi4py communicator; default: all ranks
+    output : run directory. An unfinished run of the same job and data is resumed, a finished run is returned.
+        Default: no files are written.
+    watch : callback ``watch(params, settings, info)``, called on the root after every iteration, with read-only arrays
+    progress : print the progress, as ``train`` does
 
     Returns
     -------
-    Trained : the parameters on every rank, the history on the root
+    Trained : the parameters (on every rank) and the history (on the root)
     """
     check_arguments(job, output, watch)
     instead = None if data is None else {"source": "array:data"}
@@ -59,34 +60,34 @@ def fit(
         claim = None if output is None else Claim(RunDirectory(output), checked, warn)
         if claim is not None:
             ranks.from_root(claim.check)
-        with ranks.together():
+        with ranks.synchronise_errors():
             array = None if data is None else ArrayRows(data)
-        training = begin(checked, ranks, array)
+        training = new_training(checked, ranks, array)
         report = Reporter(ranks.is_root, not progress)
         log = IterationLog(report) if progress else None
 
-        def follow(iterations: Iterable[Info]) -> None:
-            report.begin(checked.anneal.iterations, training.state.iteration, training.source.points)
+        def watch_all(iterations: Iterable[Info]) -> None:
+            report.start(checked.anneal.iterations, training.state.iteration, training.source.points)
             for info in iterations:
                 if ranks.is_root:
                     show(training.state.params, info, log, watch)
 
         if claim is None:
-            follow(training.iterations())
-            training.judge()
+            watch_all(training.iterations())
+            training.diagnose()
         else:
-            keeper = Keeper(claim, ranks)
-            with keeper.keeping(training):
-                if not keeper.finished:
-                    keeper.begin()
-                    follow(keeper.iterations())
-        if ranks.is_root and training.about.get("limits"):
-            warn(f"warning: {training.about['limits']}")
+            checkpointer = Checkpointer(claim, ranks)
+            with checkpointer.resume_run(training):
+                if not checkpointer.finished:
+                    checkpointer.prepare_files()
+                    watch_all(checkpointer.iterations())
+        if ranks.is_root and training.metadata.get("limits"):
+            warn(f"warning: {training.metadata['limits']}")
         return trained(training.result(), checked.files)
 
 
 def check_arguments(job: Any, output: Any, watch: Any) -> None:
-    """Refuse arguments of another kind before any work is done."""
+    """Raise UserError for arguments of a wrong type, before any work is done."""
     path = isinstance(output, str | os.PathLike) and "\0" not in os.fspath(output)
     for name, good, expected, found in (
         ("job", isinstance(job, str | os.PathLike | Mapping), "the path of a job file or its sections", job),
@@ -114,6 +115,6 @@ def read_only(array: np.ndarray) -> np.ndarray:
 
 
 def warn(line: str) -> None:
-    """What a script is told: only what may be wrong."""
+    """Raise a Python warning for a line that begins with ``warning:``; ignore other lines."""
     if line.startswith("warning: "):
         warnings.warn(line.removeprefix("warning: "), stacklevel=2)

@@ -1,4 +1,4 @@
-"""Checkpoints: the result so far and the point states beside it, from which a run goes on; the last few are kept."""
+"""Checkpoints: files of the result so far and of the point states, from which a run resumes."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,48 +15,52 @@ from parallel_et.runs.result import Result, read_result
 from parallel_et.storage.atomic import make_durable
 from parallel_et.storage.output import Table, discard, open_output, read_rows
 
-STEP = 4096
+DIGEST_ROWS = 4096
+"""Rows for which a digest is computed at a time."""
 
 
-def place_of(checkpoint: Path) -> Path:
-    """The file that goes with a checkpoint."""
+def point_states_path(checkpoint: Path) -> Path:
+    """Return the path of the point states of a checkpoint."""
     return checkpoint.with_name(f"{checkpoint.stem}.points.h5")
 
 
-def save_kept(checkpoint: Path, kept: Mapping[str, np.ndarray], shard: Shard, ranks: Ranks) -> str:
-    """Write the arrays (n, ...) of all ranks; returns their digest. Collective; OSError on all ranks if one has it."""
-    path = place_of(checkpoint)
-    ranks.from_root(lambda: remove_kept(checkpoint))
-    tables = {name: Table((shard.points, *array.shape[1:]), array.dtype) for name, array in kept.items()}
+def save_point_states(checkpoint: Path, point_states: Mapping[str, np.ndarray], shard: Shard, ranks: Ranks) -> str:
+    """Write the point states (n, ...) of all ranks, and return their digest.
+
+    Collective. If a rank has an OSError, all ranks raise it.
+    """
+    path = point_states_path(checkpoint)
+    ranks.from_root(lambda: remove_point_states(checkpoint))
+    tables = {name: Table((shard.points, *array.shape[1:]), array.dtype) for name, array in point_states.items()}
     with open_output(path, tables, ranks) as output:
-        output.write(shard.first, kept)
-    return digest(kept, shard, ranks)
+        output.write(shard.first, point_states)
+    return digest(point_states, shard, ranks)
 
 
-def load_kept(checkpoint: Path, kept: Mapping[str, np.ndarray], shard: Shard, ranks: Ranks) -> str:
-    """Fill the arrays of all ranks; returns their digest, or what was wrong with them. Collective."""
+def load_point_states(checkpoint: Path, point_states: Mapping[str, np.ndarray], shard: Shard, ranks: Ranks) -> str:
+    """Read the point states of all ranks into their arrays; return their digest, or "unreadable". Collective."""
     try:
-        for name, array in kept.items():
-            array[:] = read_rows(place_of(checkpoint), name, shard.first, shard.last)
+        for name, array in point_states.items():
+            array[:] = read_rows(point_states_path(checkpoint), name, shard.first, shard.last)
         good = True
     except (UserError, OSError, TypeError, ValueError):
         good = False
-    return digest(kept, shard, ranks) if not ranks.either(not good) else "unreadable"
+    return digest(point_states, shard, ranks) if not ranks.bitwise_or(not good) else "unreadable"
 
 
-def remove_kept(checkpoint: Path) -> None:
-    """Remove the file that goes with a checkpoint, whole or not."""
-    path = place_of(checkpoint)
+def remove_point_states(checkpoint: Path) -> None:
+    """Remove the point states of a checkpoint, complete or partial."""
+    path = point_states_path(checkpoint)
     discard(path)
     path.unlink(missing_ok=True)
 
 
-def digest(kept: Mapping[str, np.ndarray], shard: Shard, ranks: Ranks) -> str:
-    """Of the values of all ranks and their places, whoever has them."""
-    total = np.zeros(len(kept), np.uint64)
-    for k, name in enumerate(sorted(kept)):
-        for start in range(0, len(shard), STEP):
-            rows = np.ascontiguousarray(kept[name][start : start + STEP])
+def digest(point_states: Mapping[str, np.ndarray], shard: Shard, ranks: Ranks) -> str:
+    """Return a digest of the values of all ranks and their indices, the same for any distribution over ranks."""
+    total = np.zeros(len(point_states), np.uint64)
+    for k, name in enumerate(sorted(point_states)):
+        for start in range(0, len(shard), DIGEST_ROWS):
+            rows = np.ascontiguousarray(point_states[name][start : start + DIGEST_ROWS])
             raw = rows.reshape(len(rows), -1).view(np.uint8)
             wide = np.zeros((len(rows), -(-raw.shape[1] // 8) * 8), np.uint8)
             wide[:, : raw.shape[1]] = raw
@@ -66,7 +70,7 @@ def digest(kept: Mapping[str, np.ndarray], shard: Shard, ranks: Ranks) -> str:
 
 
 class Checkpoints:
-    """The checkpoints in one directory, named by the number of iterations done; true if there ever was one."""
+    """The checkpoints in a directory, named by their number of iterations; false if there never was a checkpoint."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -74,42 +78,45 @@ class Checkpoints:
     def __bool__(self) -> bool:
         return bool(self._files(r"\d{6,}\.h5(\.unusable)?"))
 
-    def names(self) -> list[Path]:
-        """All checkpoint files, the newest first."""
-        return sorted(self._files(r"\d{6,}\.h5"), key=number, reverse=True)
+    def newest_first(self) -> list[Path]:
+        """Return all checkpoint files, the newest first."""
+        return sorted(self._files(r"\d{6,}\.h5"), key=iterations_of, reverse=True)
 
     def _files(self, form: str) -> list[Path]:
         return [path for path in self.path.glob("*.h5*") if re.fullmatch(form, path.name)]
 
-    def of(self, iterations: int) -> Path:
-        """The file of the checkpoint after so many iterations."""
+    def path_of(self, iterations: int) -> Path:
+        """Return the path of the checkpoint after a number of iterations."""
         return self.path / f"{iterations:06d}.h5"
 
     def make(self) -> None:
-        """Make the directory."""
+        """Create the directory."""
         if not self.path.is_dir():
             self.path.mkdir()
             make_durable(self.path.parent)
 
     def save(self, iterations: int, result: Result, keep: int) -> None:
-        """Write one and remove those before the last ``keep``; OSError if there is no room, and all others stand."""
+        """Write a checkpoint, and remove all but the last ``keep`` checkpoints.
+
+        If the write fails with an OSError, all earlier checkpoints remain.
+        """
         self.make()
-        result.write(self.of(iterations))
-        for old in self.names()[keep:]:
+        result.write(self.path_of(iterations))
+        for old in self.newest_first()[keep:]:
             with suppress(OSError):
                 old.unlink()
-                remove_kept(old)
+                remove_point_states(old)
 
     def newest(self, foreign: Callable[[Result], str | None], warn: Callable[[str], None]) -> tuple[Path, Result]:
-        """The newest checkpoint that is sound, see ``first_sound``; none at all is an error."""
-        if (found := first_sound(self.names(), read, foreign, warn)) is None:
+        """Return the newest valid checkpoint, see ``first_valid``; raise UserError if there is none."""
+        if (found := first_valid(self.newest_first(), read, foreign, warn)) is None:
             raise UserError(
-                f"{self.path}: expected a checkpoint to go on from, found none that is sound; --fresh starts over"
+                f"{self.path}: expected a checkpoint to resume from, found no valid one; --fresh starts over"
             )
         return found
 
     def tidy(self) -> None:
-        """Remove what a killed run has left half written; only who holds the run directory may do this."""
+        """Remove partial files of a killed run; only the holder of the lock may do this."""
         for part in self.path.glob("*.h5.part"):
             with suppress(OSError):
                 part.unlink()
@@ -117,50 +124,50 @@ class Checkpoints:
             checkpoint = points.with_name(f"{points.name.partition('.')[0]}.h5")
             with suppress(OSError):
                 if not checkpoint.exists():
-                    remove_kept(checkpoint)
+                    remove_point_states(checkpoint)
 
 
-def number(path: Path) -> int:
-    """Iterations done, from the name."""
+def iterations_of(path: Path) -> int:
+    """Return the number of finished iterations, from the name of the file."""
     return int(path.stem)
 
 
 def read(path: Path) -> Result:
-    """A checkpoint, verified; UserError that says what is wrong with it."""
+    """Read and verify a checkpoint; raise UserError if it is not valid."""
     return read_result(path, "a checkpoint")
 
 
-def first_sound(
+def first_valid(
     paths: Iterable[Path],
     read: Callable[[Path], Result],
     foreign: Callable[[Result], str | None],
     warn: Callable[[str], None],
 ) -> tuple[Path, Result] | None:
-    """The first file that is sound and of this run; those before it are put aside with a warning.
+    """Return the first valid file of this run; set the files before it aside, with a warning.
 
     Parameters
     ----------
-    foreign : says why a result or checkpoint is not one of this run, or None
+    foreign : returns the reason why a result or checkpoint is not from this run, or None
     """
     for path in paths:
         try:
             result = read(path)
-            if (why := foreign(result)) is None:
+            if (reason := foreign(result)) is None:
                 return path, result
-            why = f"{path}: {why}"
+            reason = f"{path}: {reason}"
         except UserError as error:
-            why = str(error)
-        pass_over(path, why, warn)
+            reason = str(error)
+        set_aside_unusable(path, reason, warn)
     return None
 
 
-def pass_over(path: Path, why: str, warn: Callable[[str], None]) -> None:
-    """Put a checkpoint or a result aside that is of no use; ``why`` names it."""
+def set_aside_unusable(path: Path, reason: str, warn: Callable[[str], None]) -> None:
+    """Rename an unusable checkpoint or result to ``<name>.unusable``, and warn of it with the reason."""
     aside = path.with_name(f"{path.name}.unusable")
     try:
         path.replace(aside)
     except FileNotFoundError:
-        pass  # it is gone already
+        pass  # another process has removed it
     except OSError as error:
-        raise UserError(f"{aside}: expected a place to put {path.name} aside, found {error.strerror}") from None
-    warn(f"warning: {why}; it is passed over and kept as {aside.name}")
+        raise UserError(f"{aside}: expected to rename {path.name} to it, found {error.strerror}") from None
+    warn(f"warning: {reason}; it is ignored and renamed to {aside.name}")

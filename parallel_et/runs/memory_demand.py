@@ -1,26 +1,35 @@
-"""What a job asks of a rank: points, memory and work, from its sizes alone."""
+"""The demand of a job on a rank: points, memory and work, computed from sizes alone."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
-from parallel_et.control.process import readable
+from parallel_et.control.process import format_bytes
 from parallel_et.core.model import Model, Trainable, shape_of
 from parallel_et.core.schema import in_bytes
-from parallel_et.core.scheme import Scheme, initial_params_of, learners_of, vacant_point_states
-from parallel_et.em.e_step import POSTERIOR_CACHE_BYTES, POSTERIOR_CACHE_SHARE
+from parallel_et.core.scheme import Scheme, initial_params_of, trainable_parts, vacant_point_states
+from parallel_et.em.e_step import POSTERIOR_CACHE_BYTES, POSTERIOR_CACHE_DIVISOR
 
-INTERPRETER = 250_000_000
-"""Bytes that Python, the libraries and the compiled kernels take."""
+INTERPRETER_BYTES = 250_000_000
+"""Bytes of Python, the libraries and the compiled kernels."""
 ROOT_ARRAYS = 12
-"""Arrays of the size of all parameters that the M-step has at a time."""
-POINT = 50
-"""Bytes of a point besides its row and what a scheme keeps: its evidence, whether it is used, and copies of these."""
+"""Number of arrays of the size of all parameters that the M-step holds at the same time."""
+POINT_BYTES = 50
+"""Bytes of a point in addition to its row and its states: evidence, selection by the cut, and copies of both."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """Of the rank that has most: points, states an iteration and bytes; ``root`` is what the root needs besides."""
+    """The demand on the rank with most points.
+
+    Attributes
+    ----------
+    blocks : number of blocks of the job
+    points : points of the rank
+    states : states that the rank evaluates in an iteration
+    data, work, posteriors : bytes of rows, of working memory and of cached posteriors
+    root : additional bytes of the root
+    """
 
     blocks: int
     points: int
@@ -32,30 +41,31 @@ class Demand:
 
     @property
     def memory(self) -> int:
-        """Bytes of a rank other than the root, all in all."""
-        return INTERPRETER + self.asked
+        """Bytes of a rank other than the root."""
+        return INTERPRETER_BYTES + self.allocated
 
     @property
-    def asked(self) -> int:
-        """Bytes of a rank other than the root that it does not have when it begins."""
+    def allocated(self) -> int:
+        """Bytes that a rank other than the root allocates after its start."""
         return self.data + self.work + self.posteriors
 
-    def words(self) -> str:
-        """The memory of a rank for people."""
+    def description(self) -> str:
+        """Return the memory of a rank in words."""
         return (
-            f"{readable(self.data)} of data, {readable(self.work)} to work in, up to {readable(self.posteriors)} for "
-            f"posteriors, and for the root {readable(self.root)} more"
+            f"{format_bytes(self.data)} of data, {format_bytes(self.work)} of working memory, "
+            f"up to {format_bytes(self.posteriors)} of cached posteriors, "
+            f"and {format_bytes(self.root)} more on the root"
         )
 
 
 def count_statistics(model: Model) -> int:
-    """Numbers in the sufficient statistics of a model's first stage."""
+    """Return the number of values in the sufficient statistics of the first stage of a model."""
     return count_sums(model, model.stages[:1])
 
 
-def count_sums(learner: Trainable, stages: Iterable[str]) -> int:
-    """Numbers that are summed in some stages."""
-    return sum(prod(one.shape) for stage in stages for one in learner.statistics(stage).values())
+def count_sums(trainable: Trainable, stages: Iterable[str]) -> int:
+    """Return the number of values in the statistics of some stages."""
+    return sum(prod(one.shape) for stage in stages for one in trainable.statistics(stage).values())
 
 
 def demand(
@@ -70,35 +80,48 @@ def demand(
     holds: int = 0,
     snapshots: int = 0,
     averaged: bool = False,
-    renewed: bool = False,
-    held: int = 0,
+    restarted: bool = False,
+    held_out: int = 0,
 ) -> Demand:
-    """The demand of ``points`` points of ``row`` bytes each, in blocks of ``block``, on so many ranks.
+    """Return the demand of a job on the rank with most points.
 
-    ``memory`` is what a rank may keep of its rows at most, ``holds`` what their source needs, ``snapshots`` how many
-    the root has of W at the end; ``averaged`` says whether it averages the statistics of batches, ``renewed`` whether
-    fields may begin anew, for which what is kept of the points is there once more; so many more points
-    are ``held`` out.
+    Parameters
+    ----------
+    points : number of points from which the job learns
+    block : points of a block
+    row : bytes of a point
+    ranks : number of ranks
+    threads : threads of a rank
+    memory : ``data.memory``, most bytes of rows that a rank keeps
+    holds : bytes that the source of the data needs
+    snapshots : number of snapshots at the end of the run, on the root
+    averaged : the statistics of minibatches are averaged
+    restarted : fields may be restarted, which needs a copy of the point states
+    held_out : number of held-out points
     """
     blocks = -(-points // block)
     most = min(points, block * -(-blocks // ranks))
-    states, H, learners = scheme.count, model.latents.atoms, learners_of(scheme).values()
+    states, H, trainables = scheme.count, model.latents.atoms, trainable_parts(scheme).values()
     fields = max(model.H * model.width, sum(prod(shape_of(model, name)) for name in model.params))
     fields += sum(value.size for value in initial_params_of(scheme, points, model.D).values())
-    scratch = block * (states + (4 if learners else 2) * H + model.width)  # one that learns has predictions
-    sums = 2 * (count_statistics(model) + sum(count_sums(one, one.stages) for one in learners))  # two words each
-    prepared = 2 * fields + H * H
-    together = ROOT_ARRAYS * fields if model.distributed else 0  # all ranks do the M-step
-    kept = sum(values.nbytes for values in vacant_point_states(scheme, 1).values())
-    aside = min(held, block * -(-held // (block * ranks)))
-    data = (most + aside) * row
+    scratch = block * (states + (4 if trainables else 2) * H + model.width)  # a trainable selection has predictions
+    sums = 2 * (
+        count_statistics(model) + sum(count_sums(one, one.stages) for one in trainables)
+    )  # an exact sum has two words a value
+    evaluator = 2 * fields + H * H
+    distributed = ROOT_ARRAYS * fields if model.distributed else 0  # all ranks compute the M-step
+    point_states = sum(values.nbytes for values in vacant_point_states(scheme, 1).values())
+    most_held_out = min(held_out, block * -(-held_out // (block * ranks)))
+    data = (most + most_held_out) * row
     data = data if memory is None else min(data, in_bytes(memory))
     return Demand(
         blocks=blocks,
         points=most,
         states=most * states,
         data=data,
-        work=8 * (threads * (scratch + sums) + prepared + together) + (POINT + (2 + renewed) * kept) * most + holds,
-        posteriors=data // POSTERIOR_CACHE_SHARE + POSTERIOR_CACHE_BYTES,
-        root=8 * ((ROOT_ARRAYS + snapshots) * fields - together + (3 if averaged else 1) * sums),
+        work=8 * (threads * (scratch + sums) + evaluator + distributed)
+        + (POINT_BYTES + (2 + restarted) * point_states) * most
+        + holds,
+        posteriors=data // POSTERIOR_CACHE_DIVISOR + POSTERIOR_CACHE_BYTES,
+        root=8 * ((ROOT_ARRAYS + snapshots) * fields - distributed + (3 if averaged else 1) * sums),
     )

@@ -1,50 +1,49 @@
-"""What is known of each iteration as a table of text, for programs that draw curves while a run goes on."""
+"""The table ``metrics.csv``: the history of a run as text, for programs that plot curves during training."""
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from parallel_et.storage.atomic import write_whole
+from parallel_et.storage.atomic import write_atomically
 
-FIRST = ("free_energy", "temperature")
+FIRST_COLUMNS = ("free_energy", "temperature")
 
 
 class Metrics:
-    """A file with a line for each iteration, the names before the first; its numbers read back as the same bits.
+    """A CSV file with a header and one line an iteration. Its numbers have all digits of a double.
 
-    It follows the history of the run, which a checkpoint holds: when a run goes on, what it had written of iterations
-    that are done again is dropped, and what is missing is there.
+    When a run resumes, the file is written again from the history of the checkpoint. No line is missing or repeated.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._whole = False
+        self._complete = False
 
     def update(self, history: Mapping[str, Sequence[float]]) -> None:
-        """Add the last iteration to a file that has those before; OSError if that fails, and then all is written anew.
+        """Append the last iteration; the first call, and a call after an OSError, write the whole file.
 
         Parameters
         ----------
         history : name -> one value an iteration
         """
         done = len(next(iter(history.values()), ()))
-        if not self._whole or done == 1:
-            lines = [",".join(["iteration", *names(history)])] if done else []
-            lines += [line(history, index) for index in range(done)]
-            write_whole(self.path, "".join(f"{text}\n" for text in lines).encode())
-            self._whole = True
+        if not self._complete or done == 1:
+            lines = [",".join(["iteration", *columns(history)])] if done else []
+            lines += [format_line(history, index) for index in range(done)]
+            write_atomically(self.path, "".join(f"{text}\n" for text in lines).encode())
+            self._complete = True
             return
-        self._whole = False
+        self._complete = False
         with open(self.path, "a", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o666)) as file:
-            file.write(f"{line(history, done - 1)}\n")
-        self._whole = True
+            file.write(f"{format_line(history, done - 1)}\n")
+        self._complete = True
 
 
-def line(history: Mapping[str, Sequence[float]], index: int) -> str:
-    """One iteration; the first has the number 1."""
-    return ",".join([str(index + 1), *(f"{history[name][index]:.17g}" for name in names(history))])
+def format_line(history: Mapping[str, Sequence[float]], index: int) -> str:
+    """Return the line of an iteration; the number of the first is 1."""
+    return ",".join([str(index + 1), *(f"{history[name][index]:.17g}" for name in columns(history))])
 
 
-def names(history: Mapping[str, Sequence[float]]) -> list[str]:
-    """The columns in an order of their own, as a checkpoint has them in another than a run: times come last."""
-    return sorted(history, key=lambda name: (name.startswith("seconds_"), name not in FIRST, name))
+def columns(history: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return the names of the columns in a fixed order, times last; a checkpoint may have them in another order."""
+    return sorted(history, key=lambda name: (name.startswith("seconds_"), name not in FIRST_COLUMNS, name))

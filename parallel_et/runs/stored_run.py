@@ -1,4 +1,4 @@
-"""A run read back: its job, model and scheme, and what it has learned so far."""
+"""A run that is read from its directory: job, model, scheme, and the newest parameters."""
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -18,12 +18,12 @@ from parallel_et.runs.setup import model_of
 
 
 class StoredRun(NamedTuple):
-    """A run as far as it has come.
+    """A finished or unfinished run.
 
     Attributes
     ----------
-    result : all of it where it was read; on other ranks the parameters, attributes and what was done to the data
-    file : the name of that which holds it
+    result : the whole result on the root; parameters, metadata and the mean of the data on other ranks
+    file : name of the file of the result or checkpoint
     """
 
     job: Job
@@ -34,56 +34,60 @@ class StoredRun(NamedTuple):
 
     @property
     def params(self) -> Params:
-        """What was learned."""
+        """The learned parameters."""
         return self.result.params
 
     @property
     def mean(self) -> np.ndarray | None:
-        """What was subtracted from all points of the run, (D,), if anything was."""
+        """The mean (D,) that was subtracted from the training data; None without ``data.centre``."""
         return self.result.data.get("mean")
 
-    def seen(self, source: Source) -> Source:
-        """Points as the model sees them: less what was subtracted from those that it was trained on."""
+    def centred(self, source: Source) -> Source:
+        """Return a source of points, less the mean of the training data if the run subtracted it."""
         return source if self.mean is None else Centred(source, self.mean)
 
     @property
-    def about(self) -> dict[str, Any]:
-        """The attributes of the result."""
-        return self.result.about
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the result."""
+        return self.result.metadata
 
 
-def read_run(
-    directory: RunDirectory, files: Mapping[str, str], say: Callable[[str], None] = lambda line: None
+def read_stored_run(
+    directory: RunDirectory, files: Mapping[str, str], log: Callable[[str], None] = lambda line: None
 ) -> StoredRun:
-    """The result of a run, or else what its newest sound checkpoint has.
+    """Read the result of a run, or its newest valid checkpoint.
 
-    Of models and schemes of files only those are executed that are among ``files``, by section.
+    ``files`` maps sections of the job to the files of a custom model or scheme that may be executed.
     """
     result, file = directory.latest()
-    say(f"{directory.path}: the parameters of {file}, after {result.about['iteration']} iterations")
-    job = job_of(result.about, file, files)
-    return StoredRun(job, *model_of(job, int(result.about["D"])), result, file)
+    log(f"{directory.path}: the parameters of {file}, after {result.metadata['iteration']} iterations")
+    job = job_of(result.metadata, file, files)
+    return StoredRun(job, *model_of(job, int(result.metadata["D"])), result, file)
 
 
-def read_together(
-    ranks: Ranks, directory: RunDirectory, files: Mapping[str, str], say: Callable[[str], None] = lambda line: None
+def read_on_all_ranks(
+    ranks: Ranks, directory: RunDirectory, files: Mapping[str, str], log: Callable[[str], None] = lambda line: None
 ) -> StoredRun:
-    """The same on all ranks, read by the root, and ready to infer; all ranks call this together."""
-    read: StoredRun | None = None
+    """Read a run on the root and broadcast it, see ``read_stored_run``. Collective."""
+    on_root: StoredRun | None = None
 
     def find() -> tuple[Job, str, dict[str, tuple[int, ...]], dict[str, np.ndarray], dict[str, Any]]:
-        nonlocal read
-        read = read_run(directory, files, say)
-        shapes = {name: value.shape for name, value in read.params.items()}
-        return read.job, read.file, shapes, read.result.data, read.about
+        nonlocal on_root
+        on_root = read_stored_run(directory, files, log)
+        shapes = {name: value.shape for name, value in on_root.params.items()}
+        return on_root.job, on_root.file, shapes, on_root.result.data, on_root.metadata
 
-    job, file, shapes, data, about = ranks.from_root(find)
+    job, file, shapes, data, metadata = ranks.from_root(find)
     ranks.load_kernels()
-    params = ranks.share({name: np.empty(shape) for name, shape in shapes.items()} if read is None else read.params)
-    others = ({}, {}, {}) if read is None else (read.result.history, read.result.snapshots, read.result.truth)
-    return StoredRun(job, *model_of(job, int(about["D"])), Result(params, *others, data, about), file)
+    params = ranks.broadcast(
+        {name: np.empty(shape) for name, shape in shapes.items()} if on_root is None else on_root.params
+    )
+    others = (
+        ({}, {}, {}) if on_root is None else (on_root.result.history, on_root.result.snapshots, on_root.result.truth)
+    )
+    return StoredRun(job, *model_of(job, int(metadata["D"])), Result(params, *others, data, metadata), file)
 
 
-def digest_of(params: Params) -> str:
-    """What tells these parameters from others."""
+def params_digest(params: Params) -> str:
+    """Return a SHA-256 digest of the parameters."""
     return sha256(b"".join(np.asarray(value).tobytes() for value in params.values())).hexdigest()

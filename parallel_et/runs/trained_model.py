@@ -1,4 +1,4 @@
-"""A trained model in a script: arrays of points in, posteriors, reconstructions and new points out."""
+"""A trained model in a script: arrays of points in; posteriors, reconstructions and new points out."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import numpy as np
 from parallel_et.core.model import Model
 from parallel_et.core.scheme import Scheme
 from parallel_et.data.base import ArrayRows, Centred, Source
-from parallel_et.data.model import Drawn
+from parallel_et.data.model import DrawnFromModel
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.job.job import Job, UntrustedError
@@ -22,133 +22,191 @@ from parallel_et.parallel.shards import Shard
 from parallel_et.runs import result
 from parallel_et.runs.directory import RunDirectory
 from parallel_et.runs.result import Result, job_of
-from parallel_et.runs.setup import largest_of, model_of, size_up
+from parallel_et.runs.setup import largest_magnitudes, model_and_block_size, model_of
 
 
 @dataclass(frozen=True, repr=False)
 class Trained(Result):
-    """What a run has learned, and what can be made of it.
+    """The result of a run, with methods that apply the trained model to points.
 
-    Points are (n, D) arrays; axes after the first are flattened. With ``comm``, a communicator whose ranks all call
-    the method with the same points, each does a part of them, and all have what it returns.
+    Points are (n, D) arrays. Axes after the first are flattened.
+    With a communicator ``comm``, all its ranks call a method together with the same points. The ranks share the work,
+    and every rank returns the whole result.
 
     Attributes
     ----------
-    files : of its model and scheme those that may be executed, by section, where they are from files
+    params, history, snapshots, truth, data, metadata, averages : see ``Result``
+    files : section of the job -> file of a custom model or scheme that may be executed
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def job(self) -> Job:
-        """The job that it was trained by."""
-        return job_of(self.about, str(self.about.get("name", "result")), self.files)
+        """The job of the run, with all default values."""
+        return job_of(self.metadata, str(self.metadata.get("name", "result")), self.files)
 
     @cached_property
-    def _parts(self) -> tuple[Model, Scheme]:
-        return model_of(self.job, int(self.about["D"]))
+    def _model_and_scheme(self) -> tuple[Model, Scheme]:
+        return model_of(self.job, int(self.metadata["D"]))
 
     @property
     def model(self) -> Model:
         """The model, without its parameters."""
-        return self._parts[0]
+        return self._model_and_scheme[0]
 
     def transform(self, Y: Any, comm: Any = None) -> np.ndarray:
-        """Posterior means of the causes of each point, (n, H)."""
+        """Return the posterior means of the causes.
+
+        Parameters
+        ----------
+        Y : (n, D) points
+        comm : mpi4py communicator whose ranks share the work; default: this rank alone
+
+        Returns
+        -------
+        array : (n, H) posterior mean of each cause of each point
+        """
         return self._inferred(Y, "means", comm)
 
     def map_states(self, Y: Any, comm: Any = None) -> np.ndarray:
-        """The most probable state of each point that is found, (n, H) of zeros and ones."""
+        """Return the most probable state of each point, among the states that the E-step considers.
+
+        Parameters
+        ----------
+        Y : (n, D) points
+        comm : mpi4py communicator whose ranks share the work; default: this rank alone
+
+        Returns
+        -------
+        array : (n, H) 1 for an active cause, 0 otherwise
+        """
         return self._inferred(Y, "map", comm)
 
     def reconstruct(self, Y: Any, comm: Any = None) -> np.ndarray:
-        """Posterior means of the points without their noise, (n, D)."""
+        """Return the posterior means of the points without noise.
+
+        Parameters
+        ----------
+        Y : (n, D) points
+        comm : mpi4py communicator whose ranks share the work; default: this rank alone
+
+        Returns
+        -------
+        array : (n, D) reconstructed points
+        """
         return self._inferred(Y, "reconstruction", comm)
 
     def evidence(self, Y: Any, comm: Any = None) -> np.ndarray:
-        """The logarithm of the probability density of each point, or its lower bound by the states considered, (n,)."""
+        """Return the log evidence of each point, log p(y), or its lower bound by the states that the E-step considers.
+
+        Parameters
+        ----------
+        Y : (n, D) points
+        comm : mpi4py communicator whose ranks share the work; default: this rank alone
+
+        Returns
+        -------
+        array : (n,) log evidence in nats
+        """
         return self._inferred(Y, "evidence", comm)
 
     def score(self, Y: Any, comm: Any = None) -> float:
-        """The mean evidence of the points."""
+        """Return the mean log evidence of the points Y (n, D), in nats a point."""
         return float(self.evidence(Y, comm).mean())
 
     def generate(self, points: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Points (n, D) drawn from the model, and the states (n, H) that they were drawn of."""
+        """Draw points from the model.
+
+        Parameters
+        ----------
+        points : number of points, n
+        seed : seed of the random numbers
+
+        Returns
+        -------
+        points : (n, D) drawn points
+        states : (n, H) the state of each point
+        """
         if points < 1:
             raise UserError(f"points: expected a positive number, found {points}")
-        source = Drawn(self.model, self.params, points, seed, "generate", self.data.get("mean"))
-        pieces = list(source.drawn(0, points))
+        source = DrawnFromModel(self.model, self.params, points, seed, "generate", self.data.get("mean"))
+        pieces = list(source.draw_groups(0, points))
         return np.concatenate([rows for _, rows, _ in pieces]), np.concatenate([states for *_, states in pieces])
 
-    def _inferred(self, Y: Any, what: str, comm: Any) -> np.ndarray:
-        """One of the tables that the command infer makes of points; what it says of one depends on that point alone.
+    def _inferred(self, Y: Any, quantity: str, comm: Any) -> np.ndarray:
+        """Return a quantity of ``Inference`` for all points; the values of a point depend on that point alone.
 
-        So where posteriors are drawn, each point is the first.
+        If the scheme draws random numbers, each point is therefore inferred with the index 0.
         """
-        ranks = Ranks.alone() if comm is None else Ranks(comm)
-        with ranks.together():
-            source = self._seen(Y)
-        model, scheme, block = size_up(self.job, source)
+        ranks = Ranks.self_only() if comm is None else Ranks(comm)
+        with ranks.synchronise_errors():
+            source = self._source(Y)
+        model, scheme, block = model_and_block_size(self.job, source)
         ranks.load_kernels()
-        params = {name: np.array(value, order="F") for name, value in self.params.items()}  # kernels take no others
-        inference = Inference(model, scheme, params, [what], self.data.get("mean"))
-        shape, kind = inference.tables(source.points)[what]
+        params = {name: np.array(value, order="F") for name, value in self.params.items()}  # the kernels require it
+        inference = Inference(model, scheme, params, [quantity], self.data.get("mean"))
+        shape, kind = inference.tables(source.points)[quantity]
         found, shard = np.empty(shape, kind), Shard.of(source.points, block, ranks.rank, ranks.size)
-        with ranks.together(), one_blas_thread():
+        with ranks.synchronise_errors(), one_blas_thread():
             for part in shard.blocks():
                 first, last = shard.first + part.start, shard.first + part.stop
                 rows = source.read(first, last)
-                largest_of(rows[:, : source.dims], first, source.name)
+                largest_magnitudes(rows[:, : source.dims], first, source.name)
                 if scheme.draws:
-                    found[first:last] = [inference.block(row[None])[what][0] for row in rows]
+                    found[first:last] = [inference.block(row[None])[quantity][0] for row in rows]
                 else:
-                    found[first:last] = inference.block(rows, first)[what]
-        ranks.complete(found, shard.first, shard.last)
+                    found[first:last] = inference.block(rows, first)[quantity]
+        ranks.allgather_rows(found, shard.first, shard.last)
         return found
 
-    def _seen(self, Y: Any) -> Source:
-        """Points as the model sees them."""
+    def _source(self, Y: Any) -> Source:
+        """Return points as a source, centred as the training data were."""
         source: Source = ArrayRows(Y)
-        if source.dims != (dims := int(self.about["D"])):
+        if source.dims != (dims := int(self.metadata["D"])):
             raise UserError(f"data: expected points of {dims} dimensions, found {source.dims}")
         return Centred(source, self.data["mean"]) if "mean" in self.data else source
 
     def __repr__(self) -> str:
-        about = self.about
+        metadata = self.metadata
         numbers = [f"{name} {float(value):.4g}" for name, value in self.params.items() if value.ndim == 0]
         arrays = [f"{name} {value.shape}" for name, value in self.params.items() if value.ndim]
         energy = self.history.get("free_energy", np.empty(0))
         ended = f", free energy {energy[-1]:.6g} a point" if len(energy) else ""
         try:
-            model, scheme = self._parts
-            what = f"{self.job.model.name}: {model.H} causes, {self.job.inference.scheme}: {scheme.words}"
+            model, scheme = self._model_and_scheme
+            title = f"{self.job.model.name}: {model.H} causes, {self.job.inference.scheme}: {scheme.description}"
         except UntrustedError:
-            what = "a model or scheme of a file that is not trusted"
+            title = "a custom model or scheme, not loaded (trust=True loads it)"
         return "\n".join(
             (
-                what,
-                f"{about['N']} points of {about['D']} dimensions, {about['iteration']} iterations{ended}",
+                title,
+                f"{metadata['N']} points of {metadata['D']} dimensions, {metadata['iteration']} iterations{ended}",
                 ", ".join(numbers + arrays),
-                "transform, map_states, reconstruct, evidence and score of points; generate",
-                "params, history, snapshots, truth and about",
+                "methods: transform, map_states, reconstruct, evidence, score, generate",
+                "attributes: params, history, snapshots, truth, data, metadata",
             )
         )
 
 
 def trained(found: Result, files: Mapping[str, str] | None = None) -> Trained:
-    """A result that can be used."""
+    """Return a result with the methods of ``Trained``."""
     return Trained(**vars(found), files=files or {})
 
 
-def load(place: str | os.PathLike[str], trust: bool = False) -> Trained:
-    """The result of a run, from its directory or its ``result.h5``.
+def load(path: str | os.PathLike[str], trust: bool = False) -> Trained:
+    """Load the result of a finished run.
 
     Parameters
     ----------
-    trust : execute the files of its own model or scheme that lie in the run directory, if the job is of such
+    path : run directory, or its file ``result.h5``
+    trust : execute the code of a custom model or scheme that is stored in the run directory
+
+    Returns
+    -------
+    Trained : parameters, history and metadata of the run
     """
-    path = Path(place)
-    directory = RunDirectory(str(path if path.is_dir() else path.parent))
-    found = directory.load_result() if path.is_dir() else result.load(path)
-    return trained(found, directory.trusted(trust, None, None))
+    place = Path(path)
+    directory = RunDirectory(str(place if place.is_dir() else place.parent))
+    found = directory.load_result() if place.is_dir() else result.load(place)
+    return trained(found, directory.trusted_files(trust, None, None))

@@ -1,4 +1,4 @@
-"""One file an inference scheme; a new file in here is found by its name."""
+"""Schemes (kinds of E-step), one file each. A new file is found by its name."""
 
 from parallel_et.core.registry import Registry
 from parallel_et.core.scheme import Scheme

@@ -1,4 +1,4 @@
-"""Exact inference: all states, for few causes."""
+"""Exact inference: all states of a model with few causes."""
 
 from typing import Any
 
@@ -6,28 +6,28 @@ from pydantic import Field
 
 from parallel_et.core.latent_states import Latents
 from parallel_et.core.options import SchemeOptions
-from parallel_et.schemes.et import MOST_STATES, ExpectationTruncation
+from parallel_et.schemes.et import MAX_STATES, ExpectationTruncation
 
 
 class ExactOptions(SchemeOptions):
     """The keys of [inference] for exact."""
 
-    scheme: str = Field("exact", description=f"all states, of which there may be {MOST_STATES} at most")
+    scheme: str = Field("exact", description=f"exact inference: all states, at most {MAX_STATES}")
 
-    def mistakes(self, latents: Latents) -> list[tuple[str, str, object]]:
-        if latents.states(latents.atoms, latents.atoms) <= MOST_STATES:
+    def inconsistencies(self, latents: Latents) -> list[tuple[str, str, object]]:
+        if latents.states(latents.atoms, latents.atoms) <= MAX_STATES:
             return []
-        return [("scheme", f'model.causes of at most {MOST_STATES} states in all for "exact"', latents.atoms)]
+        return [("scheme", f'model.causes of at most {MAX_STATES} states in all for "exact"', latents.atoms)]
 
 
 class Exact(ExpectationTruncation):
-    """The posterior itself: truncation with every cause a candidate and any number of them active."""
+    """Exact inference: truncation with all causes as candidates and any number of active causes."""
 
     Options = ExactOptions
 
     def extent(self, options: Any, latents: Latents) -> tuple[int, int, bool]:
-        """All causes, any number of them."""
-        return latents.atoms, latents.most_of(latents.atoms), False
+        """Return all causes as candidates, with any number of active causes."""
+        return latents.atoms, latents.max_active_of(latents.atoms), False
 
 
 SCHEME = Exact

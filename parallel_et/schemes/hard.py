@@ -1,4 +1,4 @@
-"""Hard EM: one state a point, the best that was found so far (TV Prop. 8)."""
+"""Hard EM: only the best state of each point that was found so far (TV Prop. 8)."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ class HardOptions(SearchOptions):
 
 
 class Hard(TruncatedVariational):
-    """All weight on one state: truncated variational EM that keeps a single one."""
+    """Truncated variational EM with a single state for each point."""
 
     Options = HardOptions
 
-    def wanted(self, options: Any) -> int:
+    def wanted_pool_size(self, options: Any) -> int:
         return 1
 
 

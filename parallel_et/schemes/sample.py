@@ -8,16 +8,17 @@ from pydantic import Field
 from parallel_et.core.gibbs import Samples, Sweeps
 from parallel_et.core.latent_states import Latents
 from parallel_et.core.posterior import Posterior
-from parallel_et.core.schema import MOST
+from parallel_et.core.schema import MAX_COUNT
 from parallel_et.core.scheme import Context, Scheme, vacant_point_states
 from parallel_et.core.types import Block, PointStates
-from parallel_et.kernels import gibbs  # noqa: F401  linear models sample by it
-from parallel_et.schemes.selection.candidates import SelectingOptions, chosen
+from parallel_et.kernels import gibbs  # noqa: F401  declares the kernels that sample linear models
+from parallel_et.schemes.selection.candidates import SelectingOptions, select_candidates
 from parallel_et.schemes.selection.choose import selection_of
 
-MOST_SAMPLES = 1 << 24
-"""Samples of a point."""
-MOST_CHAINS = 1 << 12
+MAX_SAMPLES = 1 << 24
+"""Largest number of samples of a point."""
+MAX_CHAINS = 1 << 12
+"""Largest number of chains of a point."""
 
 
 class SampleOptions(SelectingOptions):
@@ -25,45 +26,50 @@ class SampleOptions(SelectingOptions):
 
     scheme: str = Field("sample", description="Gibbs sampling over preselected causes")
     candidates: int | None = Field(
-        None, ge=1, le=MOST, description="causes of a point that are sampled, H'; by default all"
+        None, ge=1, le=MAX_COUNT, description="preselected causes that are sampled, H'; by default all"
     )
-    random: int = Field(2, ge=0, le=MOST, description="how many of them are drawn at random, where not all are sampled")
+    random: int = Field(
+        2,
+        ge=0,
+        le=MAX_COUNT,
+        description="number of candidates that are drawn at random, unless all causes are sampled",
+    )
     samples: int | None = Field(
         None,
         ge=1,
-        le=MOST_SAMPLES,
-        description="times that a cause of a point is drawn, in all its chains; by default 200 for each candidate",
+        le=MAX_SAMPLES,
+        description="number of draws of single causes of a point, in all chains; by default 200 for each candidate",
     )
-    chains: int = Field(20, ge=1, le=MOST_CHAINS, description="chains of a point; a multiple of 8 is most economical")
+    chains: int = Field(20, ge=1, le=MAX_CHAINS, description="number of chains of a point; multiples of 8 are fastest")
     burn_in: float = Field(
         1 / 3,
         ge=0,
         lt=1,
-        description="share of a chain's samples that are forgotten; of two sweeps or more at least one, unless it is 0",
+        description="fraction of the sweeps of a chain that are discarded; at least one sweep, unless 0",
     )
 
     weights: Literal["draws", "joint"] = Field(
-        "draws", description="a state that was drawn counts as often as that, or once, by its joint, as in et"
+        "draws", description="weight of a distinct state: by its number of draws, or by its joint as in et"
     )
 
-    def mistakes(self, latents: Latents) -> list[tuple[str, str, object]]:
+    def inconsistencies(self, latents: Latents) -> list[tuple[str, str, object]]:
         wrong: list[tuple[str, str, object]] = []
-        if latents.ordered or latents.least > 1:
+        if latents.ordered or latents.min_active > 1:
             wrong.append(
                 ("scheme", "a model whose states are sets of any size, the order of which does not count", self.scheme)
             )
         if self.candidates is not None:
             if self.candidates > latents.atoms:
-                wrong.append(("candidates", f"at most {latents.words}", self.candidates))
+                wrong.append(("candidates", f"at most {latents.description}", self.candidates))
             elif self.random >= self.candidates:
                 wrong.append(("random", f"less than inference.candidates = {self.candidates}", self.random))
         return wrong
 
 
 class SelectAndSample(Scheme):
-    """q_n by states that were drawn: the ends of all sweeps over the candidates but for the first, which are forgotten.
+    """Inference with q_n from Gibbs samples: the states at the ends of all sweeps after the burn-in.
 
-    F_n is the log of the sum of p over the distinct ones among the ends of all sweeps: a bound, as for any K_n.
+    F_n is log of the sum of p over the distinct states at the ends of all sweeps, a lower bound as for any K_n.
     """
 
     Options: ClassVar[type[SelectingOptions]] = SampleOptions
@@ -75,13 +81,13 @@ class SelectAndSample(Scheme):
         self.random = options.random if self.sampled < latents.atoms else 0
         self.selection = selection_of(options, latents, self.sampled)
         self.chains, self.joint = options.chains, options.weights == "joint"
-        self.most, self.candidates = latents.most_of(self.sampled), self.sampled
+        self.max_active, self.candidates = latents.max_active_of(self.sampled), self.sampled
         samples = options.samples or 200 * self.sampled
         self.sweeps = -(-samples // (self.chains * self.sampled))
         forgotten = max(1, int(options.burn_in * self.sweeps)) if options.burn_in > 0 else 0
         self.burn = min(self.sweeps - 1, forgotten)
         self.count = self.sweeps * self.chains * self.sampled
-        self.words = (
+        self.description = (
             f"{self.count} samples a point, in {self.chains} chains of {self.sweeps} sweeps over {self.sampled} causes"
             + f" ({self.random} of them at random)" * bool(self.random)
         )
@@ -90,14 +96,14 @@ class SelectAndSample(Scheme):
         context.phase("select")
         view = context.evaluator.observe(block)
         assert isinstance(view, Samples)
-        candidates = chosen(self.selection, context, view, point_states, self.sampled, self.random)
+        candidates = select_candidates(self.selection, context, view, point_states, self.sampled, self.random)
         context.phase("states")
         sweeps = Sweeps(self.sweeps, self.burn, self.chains, context.random, block.first, self.joint)
         return view.sample(candidates, sweeps, context.beta), point_states
 
     def candidates_of(self, context: Context, block: Block) -> np.ndarray:
         view, states = context.evaluator.observe(block), vacant_point_states(self, len(block))
-        return chosen(self.selection, context, view, states, self.sampled, self.random)
+        return select_candidates(self.selection, context, view, states, self.sampled, self.random)
 
 
 SCHEME = SelectAndSample

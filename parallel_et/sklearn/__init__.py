@@ -1,4 +1,4 @@
-"""Models of parallel_et as estimators of scikit-learn, which is an extra: pip install parallel_et[sklearn]."""
+"""Models of parallel_et as estimators of scikit-learn. Requires the extra: ``pip install "parallel_et[sklearn]"``."""
 
 from parallel_et.sklearn.estimator import MultipleCauses
 

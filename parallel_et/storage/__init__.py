@@ -1,1 +1,1 @@
-"""The only room that imports h5py: data files and run directories."""
+"""Reading and writing of files: atomic writes, checksums, HDF5, locks, and tables that all ranks write."""

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, also after a crash of the machine."""
+"""Atomic writes: a file is complete or absent, also after a crash of the machine."""
 
 import errno
 import os
@@ -11,26 +11,27 @@ from typing import Any
 import h5py
 import numpy as np
 
-_numbers = count()
+_image_numbers = count()
 
 
-def write_whole(path: Path, *parts: bytes) -> None:
-    """Write a file beside, flush it to the disk, then give it its name; OSError if that fails, and no trace of it.
+def write_atomically(path: Path, *parts: bytes) -> None:
+    """Write ``<path>.part``, flush it to the disk, then rename it to ``path``.
 
-    What has one of the two names goes away; if it is a link, what it leads to is not touched.
+    Existing files of both names are replaced. A link is replaced, and its target stays untouched.
+    An OSError leaves no part behind.
     """
-    beside = path.with_name(path.name + ".part")
-    beside.unlink(missing_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    temporary.unlink(missing_ok=True)
     try:
-        with open(beside, "xb") as file:
+        with open(temporary, "xb") as file:
             for part in parts:
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     except OSError:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise
     make_durable(path.parent)
 
@@ -44,29 +45,31 @@ def make_durable(path: Path) -> None:
         os.close(descriptor)
 
 
-def hdf5_image(groups: Mapping[str, Mapping[str, np.ndarray]], about: Mapping[str, Any]) -> bytes:
-    """An HDF5 file as bytes: one dataset an array, ``about`` as attributes of the root.
+def hdf5_image(groups: Mapping[str, Mapping[str, np.ndarray]], attributes: Mapping[str, Any]) -> bytes:
+    """Return an HDF5 file as bytes: one dataset an array, and ``attributes`` of the root.
 
-    Made in memory, so that a disk that is full fails a plain write and not the HDF5 library.
+    The file is built in memory, so that a full disk fails a plain write and not the HDF5 library.
     """
-    name = f"image-{next(_numbers)}"  # HDF5 refuses a name that another thread has open
+    name = f"image-{next(_image_numbers)}"  # HDF5 refuses a name that another thread has open
     with h5py.File(name, "w", driver="core", backing_store=False) as file:
         for group, arrays in groups.items():
             for name, array in arrays.items():
                 file[f"{group}/{name}"] = array
-        file.attrs.update(about)
+        file.attrs.update(attributes)
         file.flush()
         return file.id.get_file_image()
 
 
-def why_no_place(path: str | os.PathLike[str], error: OSError, parents: bool = False) -> str:
-    """Why nothing can be written at a path; of what is missing, what that is, which the system does not say.
+def unwritable_reason(path: str | os.PathLike[str], error: OSError, parents: bool = False) -> str:
+    """Return why a path cannot be written. A missing folder is named, which the system does not do.
 
-    ``parents`` : whether the folders above it were to be made as well
+    Parameters
+    ----------
+    parents : whether the folders above the path were to be created as well
     """
     if error.errno != errno.ENOENT:
         return error.strerror or str(error)
     folder = Path(path).parent
     while parents and not folder.exists():
         folder = folder.parent
-    return f"{folder}, where nothing can be made" if folder.exists() else f"no folder {folder}"
+    return f"{folder}, where nothing can be created" if folder.exists() else f"no folder {folder}"

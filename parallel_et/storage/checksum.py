@@ -1,4 +1,4 @@
-"""HDF5 files that carry their checksum behind their data, which HDF5 does not mind: no other is ever opened as ours."""
+"""HDF5 files with a checksum behind their data, which HDF5 ignores. Only files with a right checksum are opened."""
 
 import os
 from collections.abc import Iterator
@@ -9,36 +9,36 @@ from typing import BinaryIO
 
 import h5py
 
-from parallel_et.control.paths import check_plain
+from parallel_et.control.paths import check_regular_file
 from parallel_et.errors import UserError
-from parallel_et.storage.atomic import write_whole
+from parallel_et.storage.atomic import write_atomically
 
-MARK = b"\nparallel_et checkpoint sha256 "
-"""Stands between the HDF5 data and their checksum, in hexadecimal digits."""
-TAIL = len(MARK) + 64
-STEP = 1 << 20
+TRAILER_MARK = b"\nparallel_et checkpoint sha256 "
+"""Text between the HDF5 data and their checksum, which is written in hexadecimal digits."""
+TRAILER_BYTES = len(TRAILER_MARK) + 64
+READ_BYTES = 1 << 20
 """Bytes that are read at a time."""
-DAMAGE = (OSError, AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
-"""What h5py says of files that are not what they seem; it has no common kind."""
+HDF5_ERRORS = (OSError, AttributeError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
+"""Exceptions that h5py raises for damaged files; they have no common base class."""
 
 
-def seal(image: bytes) -> bytes:
-    """What stands behind an HDF5 file."""
-    return MARK + sha256(image).hexdigest().encode()
+def checksum_trailer(image: bytes) -> bytes:
+    """Return the bytes that follow an HDF5 file: the mark and the checksum."""
+    return TRAILER_MARK + sha256(image).hexdigest().encode()
 
 
-def write_sealed(path: Path, image: bytes) -> None:
-    """Write an HDF5 file, given as bytes, with its checksum; OSError if that fails, and no trace of it."""
-    write_whole(path, image, seal(image))
+def write_with_checksum(path: Path, image: bytes) -> None:
+    """Write an HDF5 file, given as bytes, with its checksum. An OSError leaves no file behind."""
+    write_atomically(path, image, checksum_trailer(image))
 
 
 @contextmanager
-def open_sealed(path: Path, what: str) -> Iterator[h5py.File]:
-    """A file that ``write_sealed`` wrote, to read from; HDF5 gets to see it only if its checksum is right.
+def open_with_checksum(path: Path, what: str) -> Iterator[h5py.File]:
+    """Open a file of ``write_with_checksum`` for reading. HDF5 opens it only if its checksum is right.
 
     Parameters
     ----------
-    what : it should be, in words, for the one line that says what it is instead
+    what : description of the expected file, for error messages
     """
     try:
         if not path.is_file():
@@ -52,33 +52,33 @@ def open_sealed(path: Path, what: str) -> Iterator[h5py.File]:
                 raise UserError(f"{path}: expected {what}, found a damaged one: its checksum is wrong")
             with h5py.File(raw, "r") as file:
                 yield file
-    except DAMAGE as error:
+    except HDF5_ERRORS as error:
         raise UserError(f"{path}: expected {what}, found {' '.join(str(error).split())}") from None
 
 
-def check_seal(path: str) -> None:
-    """Refuse a file that has a checksum, and a wrong one; any other will do."""
-    check_plain(path, "an HDF5 file")
+def check_checksum(path: str) -> None:
+    """Refuse a file with a wrong checksum. Files without a checksum are accepted."""
+    check_regular_file(path, "an HDF5 file")
     try:
         with open(path, "rb") as raw:
             right = verify(raw)
-    except OSError:  # who reads it will tell
+    except OSError:  # reading the file will report it
         return
     if right is False:
         raise UserError(f"{path}: expected a sound HDF5 file, found a damaged one: its checksum is wrong")
 
 
 def verify(raw: BinaryIO) -> bool | None:
-    """Whether the checksum at the end of an open file is right; None if it has none."""
-    left = max(0, raw.seek(0, os.SEEK_END) - TAIL)
+    """Return whether the checksum at the end of an open file is right; None if the file has none."""
+    left = max(0, raw.seek(0, os.SEEK_END) - TRAILER_BYTES)
     raw.seek(left)
-    tail = raw.read(TAIL)
-    if not tail.startswith(MARK):
+    tail = raw.read(TRAILER_BYTES)
+    if not tail.startswith(TRAILER_MARK):
         return None
     digest = sha256()
     raw.seek(0)
-    while left and (piece := raw.read(min(left, STEP))):
+    while left and (piece := raw.read(min(left, READ_BYTES))):
         digest.update(piece)
         left -= len(piece)
     raw.seek(0)
-    return digest.hexdigest().encode() == tail.removeprefix(MARK)
+    return digest.hexdigest().encode() == tail.removeprefix(TRAILER_MARK)

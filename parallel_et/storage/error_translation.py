@@ -1,23 +1,27 @@
-"""What comes from outside comes through here: whatever a library says of a file becomes one line."""
+"""Translation of exceptions of libraries that read files into error messages of one line."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
-from parallel_et.control.process import free_bytes, readable
+from parallel_et.control.process import available_bytes, format_bytes
 from parallel_et.errors import UserError
 
-LONGEST = 200
-"""Characters of what a library says that are passed on."""
+MAX_MESSAGE_CHARACTERS = 200
+"""Characters of a library's message that are kept."""
 
 
 @contextmanager
-def gate(name: str, what: str, found: str = "what cannot be read") -> Iterator[None]:
-    """Read a file: all that goes wrong in this block is the file's fault, and told in one line.
+def translate_errors(name: str, what: str, found: str = "what cannot be read") -> Iterator[None]:
+    """Translate every exception of this block into a UserError of one line that names the file.
 
-    The libraries that read files have no common kind of error for those that are damaged. That there are numbers which
-    are not finite is for others to judge.
+    Libraries have no common exception for damaged files. Numbers that are not finite are accepted here.
+
+    Parameters
+    ----------
+    name, what : the file, and the expected content
+    found : the actual content, if the library raises an exception of another kind
     """
     try:
         with np.errstate(all="ignore"):
@@ -25,27 +29,29 @@ def gate(name: str, what: str, found: str = "what cannot be read") -> Iterator[N
     except UserError as error:
         if str(error).isprintable():
             raise
-        raise UserError(printable(str(error))) from None  # names in damaged files may be anything
-    except FileNotFoundError:  # it was there when it was looked for
+        raise UserError(replace_unprintable(str(error))) from None  # names in damaged files may be anything
+    except FileNotFoundError:  # it existed a moment ago
         raise UserError(f"{name}: expected {what}, found nothing there any more") from None
     except MemoryError:
-        raise UserError(f"{name}: expected {what}, found more than there is memory for") from None
+        raise UserError(f"{name}: expected {what}, found more than fits into memory") from None
     except Exception as error:
-        raise UserError(f"{name}: expected {what}, found {found} ({brief(error)})") from None
+        raise UserError(f"{name}: expected {what}, found {found} ({one_line(error)})") from None
 
 
-def brief(error: Exception) -> str:
-    """What an error says, in one line that can be printed."""
-    words = printable(" ".join(str(error).split()))
-    return f"{words[:LONGEST]}{'…' * (len(words) > LONGEST)}" or type(error).__name__
+def one_line(error: Exception) -> str:
+    """Return the message of an error as one printable line."""
+    text = replace_unprintable(" ".join(str(error).split()))
+    return f"{text[:MAX_MESSAGE_CHARACTERS]}{'…' * (len(text) > MAX_MESSAGE_CHARACTERS)}" or type(error).__name__
 
 
-def printable(words: str) -> str:
-    """The same words, without what would not be seen."""
-    return "".join(letter if letter.isprintable() else "?" for letter in words)
+def replace_unprintable(text: str) -> str:
+    """Return the text with ``?`` for each character that cannot be printed."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def check_room(name: str, what: str, size: int) -> None:
-    """Refuse what would take more memory than this process can have; ``size`` in bytes."""
-    if size > (free := free_bytes()):
-        raise UserError(f"{name}: expected {what} that fits into {readable(free)} of memory, found {readable(size)}")
+def check_fits_memory(name: str, what: str, size: int) -> None:
+    """Refuse arrays of ``size`` bytes if this process has less free memory."""
+    if size > (free := available_bytes()):
+        raise UserError(
+            f"{name}: expected {what} that fits into {format_bytes(free)} of memory, found {format_bytes(size)}"
+        )

@@ -1,4 +1,4 @@
-"""One file of rows, made by all ranks piece by piece: its lock, what there is of it, progress, and stopping well."""
+"""A pass of all ranks over the rows of one file, with its lock, resumption, progress and stops."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,83 +9,83 @@ from typing import Any
 import numpy as np
 
 from parallel_et.control.progress import Reporter
-from parallel_et.control.signals import STOPPED, stops
-from parallel_et.control.stopping import Stopping, Wish
+from parallel_et.control.signals import EXIT_STOPPED, ctrl_c_reply
+from parallel_et.control.stopping import Request, StopMonitor
 from parallel_et.errors import UserError
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.storage.lock import Lock
 from parallel_et.storage.output import Output, Table, discard, open_output
-from parallel_et.storage.row_tables import Span
+from parallel_et.storage.row_tables import RowRange
 
 
 class StoppedError(Exception):
-    """Somebody wished to stop."""
+    """Raised on all ranks when the pass stops early."""
 
 
 class GivenUpError(Exception):
-    """A range is not done to its end, as this rank is to stop."""
+    """Raised in the work on a range when this rank is to stop."""
 
 
-class Sweep:
-    """Work on ranges, dealt out to the ranks in contiguous runs, into one file; all ranks call its methods together.
+class RowPass:
+    """Work on ranges of rows for one output file; each rank gets contiguous ranges. All methods are collective.
 
     Parameters
     ----------
     output : the file
-    fresh : start over, whatever is there
+    fresh : discard an earlier output
     quiet : print errors only
-    max_time : seconds since the start of the process after which to stop
+    max_time : seconds after the start of the process at which to stop
     """
 
     def __init__(self, ranks: Ranks, output: str, fresh: bool, quiet: bool, max_time: float | None) -> None:
         self.ranks, self.output, self.path, self.fresh = ranks, output, Path(output), fresh
-        self.report = Reporter(ranks.is_root, quiet)
-        self.stopping = Stopping(max_time)
+        self.reporter = Reporter(ranks.is_root, quiet)
+        self.stopping = StopMonitor(max_time)
         ranks.limit_threads()
 
     def run(self, work: Callable[[], str]) -> int:
-        """Do the work, alone on its file, until it is done or to stop; returns the exit code.
+        """Run ``work`` under the lock of the file, and return the exit code.
 
-        ``work`` returns what to add to the name of the file for that of the table that it has written.
+        ``work`` returns the suffix that makes the name of the written table from the name of the file.
         """
-        lock = Lock(Path(f"{self.output}.lock"), self.output, self.report.say)
+        lock = Lock(Path(f"{self.output}.lock"), self.output, self.reporter.log)
         self.ranks.from_root(lock.take)
         try:
-            with stops("as soon as what it is at is written"):
+            with ctrl_c_reply("as soon as the current rows are written"):
                 table = work()
         except StoppedError as early:
             again = " without --fresh" if self.fresh and self._part.exists() else ""
-            self.report.say(f"{early}; the same command{again} goes on")
-            return STOPPED
+            self.reporter.log(f"{early}; the same command{again} resumes")
+            return EXIT_STOPPED
         finally:
             lock.release()
-        self.report.say(f"result: {self.output}{table}")
+        self.reporter.log(f"result: {self.output}{table}")
         return 0
 
     @property
     def _part(self) -> Path:
-        """What there is of an output that was interrupted."""
+        """Return the path of an interrupted output."""
         return Path(f"{self.output}.part")
 
-    def refuse_taken(self) -> None:
-        """Do not begin, on the root, what could not be written in the end."""
+    def refuse_existing(self) -> None:
+        """Refuse an output file that exists, before the work starts; on the root."""
         if self.path.is_dir():
             raise UserError(f"{self.output}: expected a file, found a directory")
-        if not self.fresh and self.path.exists() and not self._part.exists():  # else it is being written anew
-            raise UserError(f"{self.output}: expected a name that is not taken, found a file; --fresh writes it anew")
+        if not self.fresh and self.path.exists() and not self._part.exists():  # a part replaces the file in the end
+            raise UserError(f"{self.output}: expected a name that is not taken, found a file; --fresh replaces it")
 
     def open(
-        self, tables: Mapping[str, Table], about: Mapping[str, Any], arrays: Mapping[str, np.ndarray] = {}
+        self, tables: Mapping[str, Table], attributes: Mapping[str, Any], arrays: Mapping[str, np.ndarray] = {}
     ) -> Output:
-        """The file to write, or what there is of it."""
+        """Open the output file, or continue an interrupted one."""
 
-        def look() -> None:
-            self.refuse_taken()
+        def check_or_discard() -> None:
+            self.refuse_existing()
             if self.fresh:
                 discard(self.path)
 
-        self.ranks.from_root(look)
-        return open_output(self.path, tables, self.ranks, about, arrays=arrays)
+        self.ranks.from_root(check_or_discard)
+        return open_output(self.path, tables, self.ranks, attributes, arrays=arrays)
 
     def fill(
         self,
@@ -93,50 +93,58 @@ class Sweep:
         groups: tuple[int, int],
         make: Callable[[int, int], Mapping[str, np.ndarray]],
         unit: str = "points",
-        does: str = "written",
+        verb: str = "written",
     ) -> None:
-        """Write the rows that are not yet there as ``make(first, last)`` gives them; for ``groups`` see ``pieces``."""
+        """Write the missing rows, which ``make(first, last)`` returns; ``groups`` are arguments of ``split_rows``."""
 
         def work(first: int, last: int) -> None:
             rows = make(first, last)
             try:
                 output.write(first, rows)
             except OSError as error:
-                raise UserError(f"{output.path}: expected room to write, found {error.strerror}") from None
+                raise UserError(f"{output.path}: expected space to write, found {error.strerror}") from None
 
-        self.over(pieces(output.rows, *groups, output.written), output.rows, unit, does, work)
+        self.for_each(split_rows(output.rows, *groups, output.written), output.rows, unit, verb, work)
 
-    def between(self) -> None:
-        """Give up the range that is being done if this rank is to stop: with many images it may take long."""
-        if self.stopping.wish(0.0):
+    def give_up_if_stopping(self) -> None:
+        """Stop the work on the current range if this rank is to stop; a range with many images may take long."""
+        if self.stopping.requested(0.0):
             raise GivenUpError
 
-    def over(self, todo: Sequence[Span], total: int, unit: str, does: str, work: Callable[[int, int], None]) -> None:
-        """Call ``work(first, last)`` for all ranges, those missing of ``total``; what it ``does`` is told with them."""
+    def for_each(
+        self, todo: Sequence[RowRange], total: int, unit: str, verb: str, work: Callable[[int, int], None]
+    ) -> None:
+        """Call ``work(first, last)`` for all ranges.
+
+        Parameters
+        ----------
+        todo : the missing ranges of the ``total`` rows
+        unit, verb : words of the progress lines, such as "written 5 of 10 points"
+        """
         ranks, longest = self.ranks, 0.0
         done = total - count_rows(todo)
         mine = todo[len(todo) * ranks.rank // ranks.size : len(todo) * (ranks.rank + 1) // ranks.size]
-        self.report.begin(total, done, unit=unit)
+        self.reporter.start(total, done, unit=unit)
         for turn in range(-(-len(todo) // ranks.size)):
             begun, count = time.monotonic(), 0
-            with ranks.together(), suppress(GivenUpError):
+            with ranks.synchronise_errors(), suppress(GivenUpError):
                 if turn < len(mine):
                     work(*mine[turn])
                     count = mine[turn][1] - mine[turn][0]
             longest = max(longest, time.monotonic() - begun)
             count = ranks.total(count)
             done += count
-            line = f"{does} {done} of {total} {unit}".lstrip()
+            line = f"{verb} {done} of {total} {unit}".lstrip()
             if count:
-                self.report.step(done, line)
-            if done < total and (wish := Wish(ranks.either(self.stopping.wish(1.2 * longest)))):
-                where = f": {line}" if does else f" after {done} {unit}"
-                raise StoppedError(f"stopped by {wish.words()}{where}")
+                self.reporter.update(done, line)
+            if done < total and (request := Request(ranks.bitwise_or(self.stopping.requested(1.2 * longest)))):
+                where = f": {line}" if verb else f" after {done} {unit}"
+                raise StoppedError(f"stopped by {request.reasons()}{where}")
 
 
-def pieces(rows: int, group: int, size: int, written: Sequence[Span] = ()) -> list[Span]:
-    """The rows in groups of ``group``, without those that are written, side by side in pieces of at most ``size``."""
-    found: list[Span] = []
+def split_rows(rows: int, group: int, size: int, written: Sequence[RowRange] = ()) -> list[RowRange]:
+    """Return the unwritten rows as ranges of whole groups of ``group`` rows, with at most ``size`` rows a range."""
+    found: list[RowRange] = []
     for first in range(0, rows, group):
         last = min(first + group, rows)
         if any(a <= first and last <= b for a, b in written):
@@ -148,6 +156,6 @@ def pieces(rows: int, group: int, size: int, written: Sequence[Span] = ()) -> li
     return found
 
 
-def count_rows(spans: Sequence[Span]) -> int:
-    """How many rows there are in ranges that do not overlap."""
+def count_rows(spans: Sequence[RowRange]) -> int:
+    """Return the number of rows in ranges that do not overlap."""
     return sum(last - first for first, last in spans)

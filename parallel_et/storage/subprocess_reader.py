@@ -1,7 +1,8 @@
-"""Files read in a process of their own: there are some at which the libraries that read them crash, or never end.
+"""Reading of files in another process, as some damaged files crash their library or never end.
 
-The process is started anew by its program, never forked from this one, which has MPI; it imports no MPI. It reads a
-request a line, (module, function, arguments), and answers with a line and the bytes of arrays, if there are any.
+The process is started as a new program, not forked from this one, and does not import MPI.
+It reads one request a line: module, function, arguments.
+It answers with a line, and with the bytes of the arrays.
 """
 
 import json
@@ -19,33 +20,32 @@ from typing import Any
 
 import numpy as np
 
-from parallel_et.control.process import free_bytes
+from parallel_et.control.process import available_bytes
 from parallel_et.errors import UserError
 
-SECONDS = 8.0
-"""Of the processor for a file, and one more for each ``BYTES`` of it."""
-BYTES = 10_000_000
-OURS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals to a command, which the process leaves to the one that asks."""
+TIMEOUT_SECONDS = 8.0
+"""Processor seconds for a file, in addition to those for its size."""
+BYTES_PER_SECOND = 10_000_000
+"""Bytes of a file that add one processor second."""
+COMMAND_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that the reading process ignores, as the command handles them."""
+LAUNCHER_PREFIXES = ("PMI", "OMPI", "MPI", "HYD")
+"""Prefixes of environment variables that would make the reading process a rank."""
 
 
-LAUNCHERS = ("PMI", "OMPI", "MPI", "HYD")
-"""What the variables begin with that make a process a rank, which this one is not."""
-
-
-class Apart:
-    """A process that reads files; it begins with the first, and anew after one that it did not survive."""
+class SubprocessReader:
+    """A process that reads files. It starts with the first file, and again after a file that crashed it."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._path, self._seconds = "", SECONDS
+        self._path, self._seconds = "", TIMEOUT_SECONDS
 
-    def ask(self, path: str, module: str, function: str, *args: str) -> list[np.ndarray]:
-        """The arrays that a function makes of a file."""
+    def call(self, path: str, module: str, function: str, *args: str) -> list[np.ndarray]:
+        """Return the arrays that ``module.function(path, *args)`` reads from a file."""
         if self._process is None:
             self._process = self._start()
         size = os.path.getsize(path) if os.path.exists(path) else 0
-        process, self._path, self._seconds = self._process, path, SECONDS + size / BYTES
+        process, self._path, self._seconds = self._process, path, TIMEOUT_SECONDS + size / BYTES_PER_SECOND
         assert process.stdin is not None
         assert process.stdout is not None
         answer: dict[str, Any] | None = None
@@ -57,24 +57,24 @@ class Apart:
         if answer and "error" in answer:
             raise UserError(answer["error"])
         self.close()
-        raise UserError(f"{path}: expected a sound file, found one of which the process that reads it said nothing")
+        raise UserError(f"{path}: expected a sound file, found one for which the reading process gave no answer")
 
     def close(self) -> None:
-        """End the process; UserError if that is not how it ends."""
+        """End the process; UserError if it has crashed."""
         if self._process is None:
             return
         with suppress(OSError):
             self._process.communicate()
         code, self._process = self._process.wait(), None
         if code == -signal.SIGPROF:
-            found = f"that takes the library which reads it more than {self._seconds:.1f} s"
+            found = f"that its library reads for more than {self._seconds:.1f} s"
         else:
-            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-            found = f"at which the library that reads it crashes ({how})"
+            reason = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            found = f"on which its library crashes ({reason})"
         if code:
             raise UserError(f"{self._path}: expected a sound file, found one {found}")
 
-    def __enter__(self) -> "Apart":
+    def __enter__(self) -> "SubprocessReader":
         return self
 
     def __exit__(
@@ -83,7 +83,7 @@ class Apart:
         self.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, OURS)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, COMMAND_SIGNALS)
         try:
             return self._launch()
         finally:
@@ -93,31 +93,31 @@ class Apart:
         paths = [*sys.path, str(Path(__file__).parents[2])]
         program = f"import sys; sys.path[:] = {paths!r}; from {__name__} import serve; serve()"
         return subprocess.Popen(
-            [sys.executable, "-P", "-S", "-c", program],  # nothing is imported but what is asked for, least of all MPI
-            env={key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)},
+            [sys.executable, "-P", "-S", "-c", program],  # imports only the requested modules, and never MPI
+            env={key: value for key, value in os.environ.items() if not key.startswith(LAUNCHER_PREFIXES)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # who interrupts a command means this process
+            start_new_session=True,  # Ctrl-C interrupts the command only
         )
 
 
 def _receive(pipe: Any, shape: Sequence[int], dtype: str) -> np.ndarray:
     array = np.empty(shape, dtype)
-    room = array.reshape(-1).view(np.uint8)
-    while len(room):
-        if not (count := pipe.readinto(room)):
+    missing = array.reshape(-1).view(np.uint8)
+    while len(missing):
+        if not (count := pipe.readinto(missing)):
             raise EOFError
-        room = room[count:]
+        missing = missing[count:]
     return array
 
 
 def serve() -> None:
-    """Answer until nobody asks any more."""
+    """Handle requests until the input ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_DATA, (free_bytes(), resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (available_bytes(), resource.getrlimit(resource.RLIMIT_DATA)[1]))
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # the output of libraries goes elsewhere
     for line in sys.stdin:
         (module, function, *args), seconds = json.loads(line)
         call = getattr(import_module(module), function)

@@ -1,1 +1,1 @@
-"""Many runs of a job with other seeds or values of a key, and how well they recover known causes."""
+"""Many runs of a job with other seeds or values of a key, and their recovery of known causes."""

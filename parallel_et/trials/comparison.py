@@ -1,4 +1,4 @@
-"""Reconstruction errors: that of a trained model, and that of classical NMF with as many fields on the same points."""
+"""Comparison of a trained model with classical NMF: reconstruction errors on the same points."""
 
 import warnings
 from collections.abc import Callable
@@ -8,30 +8,33 @@ from typing import Any
 import numpy as np
 
 from parallel_et.data.base import Source
-from parallel_et.data.stream import rows_of
+from parallel_et.data.stream import open_rows
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.parallel.exact_sum import exact_sum
 from parallel_et.parallel.shards import Shard
-from parallel_et.parallel.threads import Team
-from parallel_et.runs.setup import largest_of, size_up
+from parallel_et.parallel.threads import ThreadTeam
+from parallel_et.runs.setup import largest_magnitudes, model_and_block_size
 from parallel_et.runs.stored_run import StoredRun
 
 STARTS = 5
-STEPS, TOLERANCE = 2000, 1e-5
-"""Of a start of classical NMF: most steps, and the change in a step, relative to that in the first, to end with."""
+"""Default number of random starts of classical NMF."""
+MAX_STEPS = 2000
+"""Most steps of a start of classical NMF."""
+TOLERANCE = 1e-5
+"""Change in a step, relative to that in the first step, at which classical NMF has converged."""
 LOSSES = {"squares": {}, "divergence": {"solver": "mu", "beta_loss": "kullback-leibler"}}
-"""What classical NMF minimises: the squared error (Lee and Seung 2001), or the divergence (Lee and Seung 1999)."""
-ROOM = 1 << 31
-"""Bytes of points in double precision that classical NMF is given: it needs them all at once, on the root."""
-STRETCH = 256
-"""Points side by side, where it gets only some."""
+"""Loss of classical NMF: the squared error (Lee and Seung 2001), or the divergence (Lee and Seung 1999)."""
+NMF_DATA_BYTES = 1 << 31
+"""Largest size of the points of classical NMF, in double precision, on the root."""
+STRETCH_POINTS = 256
+"""Adjacent points of a stretch, if classical NMF gets only some of the points."""
 
 
 @dataclass(frozen=True)
 class Starts:
-    """Random starts of classical NMF: how many, the seed of the first, and which of LOSSES they minimise."""
+    """Random starts of classical NMF: their number, the seed of the first, and a key of LOSSES."""
 
     count: int = STARTS
     seed: int = 1
@@ -40,37 +43,37 @@ class Starts:
 
 @dataclass(frozen=True)
 class Classical:
-    """What classical NMF makes of some points.
+    """The result of classical NMF.
 
     Attributes
     ----------
     W : (D, H) the fields of the best start
-    errors : of each start, 1/(ND) sum_n |y_n - W s_n|^2 with s_n >= 0
-    settled : how many starts came to rest
-    points : how many points it was given
+    errors : 1/(ND) sum_n |y_n - W s_n|^2 with s_n >= 0, of each start
+    converged : number of starts that converged
+    points : number of points
     """
 
     W: np.ndarray
     errors: tuple[float, ...]
-    settled: int
+    converged: int
     points: int
 
     @property
     def error(self) -> float:
-        """Of the best start."""
+        """Error of the best start."""
         return min(self.errors)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The reconstruction error of a trained model, and classical NMF."""
+    """The reconstruction error of a trained model, and the result of classical NMF."""
 
     error: float
     classical: Classical
 
     @property
     def excess(self) -> float:
-        """By which share the model's error is above that of classical NMF; may be negative."""
+        """Relative excess of the error of the model over that of classical NMF; may be negative."""
         return self.error / self.classical.error - 1 if self.classical.error > 0 else np.inf
 
 
@@ -79,85 +82,86 @@ def compare_with_nmf(
     run: StoredRun,
     source: Source,
     starts: Starts = Starts(),
-    say: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Comparison:
-    """Both errors on the points of ``source``, on every rank; all ranks call this together.
+    """Compute both errors on all ranks. Collective.
 
     Parameters
     ----------
-    run : what was learned
-    source : its data; values below zero are refused, as classical NMF cannot explain them
-    starts : of classical NMF, whose best counts
-    say : is told on the root what was found
+    run : trained model
+    source : its data; negative values are refused, because classical NMF cannot explain them
+    starts : random starts of classical NMF; the best is used
+    log : prints a line, on the root
     """
-    ranks.from_root(check_sklearn)  # before anything is computed
+    ranks.from_root(check_sklearn)  # before any computation
     error = reconstruction_error(ranks, run, source)
 
-    def alone(root: Ranks) -> Classical:
-        say(f"{run.job.model.name}: reconstruction error {error:.6g}, of {source.points} points")
-        Y = some_points(source)
+    def run_nmf(root: Ranks) -> Classical:
+        log(f"{run.job.model.name}: reconstruction error {error:.6g}, of {source.points} points")
+        Y = spread_points(source)
         if len(Y) < source.points:
-            say(f"classical NMF: as many points as fit in {ROOM >> 20} MiB, {len(Y)} of {source.points}")
-        return classical_nmf(Y, run.job.model.causes, starts, say)
+            log(f"classical NMF: uses the points that fit in {NMF_DATA_BYTES >> 20} MiB, {len(Y)} of {source.points}")
+        return classical_nmf(Y, run.job.model.causes, starts, log)
 
-    return Comparison(error, ranks.on_root_alone(alone))
+    return Comparison(error, ranks.run_on_root(run_nmf))
 
 
 def reconstruction_error(ranks: Ranks, run: StoredRun, source: Source) -> float:
-    """1/(ND) sum_n |y_n - <mean of y given s>_q|^2 of all points, at temperature 1; all ranks call this together.
+    """Return 1/(ND) sum_n |y_n - <mean of y given s>_q|^2 of all points, at temperature 1. Collective.
 
-    Where causes add up this is |y_n - sum_h W_h <s_h>_q|^2 (ET sec. 4.1.2). The same bits on any number of ranks.
+    For linear models, the term of a point is |y_n - sum_h W_h <s_h>_q|^2 (ET sec. 4.1.2).
+    The bits are the same on any number of ranks.
     """
-    job, size = run.job, size_up(run.job, source)[2]
+    job, size = run.job, model_and_block_size(run.job, source)[2]
     inference = Inference(run.model, run.scheme, run.params, ["reconstruction"])
-    with ranks.together():
+    with ranks.synchronise_errors():
         shard = Shard.of(source.points, size, ranks.rank, ranks.size)
-        rows = rows_of(source, shard, job.data.memory, job.run.threads)
+        rows = open_rows(source, shard, job.data.memory, job.run.threads)
         errors = np.zeros(-(-len(shard) // size))  # of each block
 
         def work(block: slice, thread: int) -> None:
             Y = np.asarray(rows[block][:, : source.dims], np.float64)
-            largest_of(Y, shard.first + block.start, source.name)
+            largest_magnitudes(Y, shard.first + block.start, source.name)
             found = inference.block(Y, shard.first + block.start)["reconstruction"]
             errors[block.start // size] = ((Y - found) ** 2).sum()
 
-        Team(job.run.threads).share(shard.blocks(), work)
+        ThreadTeam(job.run.threads).map_blocks(shard.blocks(), work)
     return exact_sum(ranks, errors, -(-source.points // size)) / (source.points * source.dims)
 
 
-def some_points(source: Source) -> np.ndarray:
-    """All points, or as many of them, evenly spread, as there is room for; (n, D)."""
-    most = ROOM // (8 * source.dims * STRETCH)
+def spread_points(source: Source) -> np.ndarray:
+    """Return all points (n, D), or evenly spread points if all would exceed ``NMF_DATA_BYTES``."""
+    most = NMF_DATA_BYTES // (8 * source.dims * STRETCH_POINTS)
     stretches = [(0, source.points)]
-    if source.points > most * STRETCH:
-        firsts = np.linspace(0, source.points - STRETCH, max(1, most)).astype(int).tolist()
-        stretches = [(first, first + STRETCH) for first in firsts]
+    if source.points > most * STRETCH_POINTS:
+        firsts = np.linspace(0, source.points - STRETCH_POINTS, max(1, most)).astype(int).tolist()
+        stretches = [(first, first + STRETCH_POINTS) for first in firsts]
     return np.concatenate([source.read(*stretch)[:, : source.dims] for stretch in stretches], dtype=np.float64)
 
 
 def classical_nmf(
-    Y: np.ndarray, causes: int, starts: Starts, say: Callable[[str], None] = lambda line: None
+    Y: np.ndarray, causes: int, starts: Starts, log: Callable[[str], None] = lambda line: None
 ) -> Classical:
-    """The start of scikit-learn's NMF with the smallest squared error, on points Y (n, D) without negative values."""
+    """Run scikit-learn's NMF from random starts on non-negative points Y (n, D); return the start of smallest error."""
     kind = find_nmf()
     if (least := float(Y.min())) < 0:
-        raise UserError(f"classical NMF: expected no values below zero, found {least:.4g}")
+        raise UserError(f"classical NMF: expected no negative values, found {least:.4g}")
     runs = []
     for start in range(starts.count):
         seed, loss = (starts.seed + start) % 2**32, LOSSES[starts.loss]
-        nmf = kind(causes, init="random", random_state=seed, max_iter=STEPS, tol=TOLERANCE, **loss)
+        nmf = kind(causes, init="random", random_state=seed, max_iter=MAX_STEPS, tol=TOLERANCE, **loss)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a start that did not settle: it is counted
-            shares = nmf.fit_transform(Y)
-        runs.append((float(((Y - shares @ nmf.components_) ** 2).mean()), nmf))
-        say(f"classical NMF: start {start + 1} of {starts.count}: error {runs[-1][0]:.6g} after {nmf.n_iter_} steps")
+            warnings.simplefilter("ignore")  # starts that did not converge are counted below
+            strengths = nmf.fit_transform(Y)
+        runs.append((float(((Y - strengths @ nmf.components_) ** 2).mean()), nmf))
+        log(f"classical NMF: start {start + 1} of {starts.count}: error {runs[-1][0]:.6g} after {nmf.n_iter_} steps")
     best = min(runs, key=lambda run: run[0])[1]
     errors = tuple(error for error, _ in runs)
-    return Classical(best.components_.T.copy(), errors, sum(nmf.n_iter_ < STEPS for _, nmf in runs), len(Y))
+    return Classical(best.components_.T.copy(), errors, sum(nmf.n_iter_ < MAX_STEPS for _, nmf in runs), len(Y))
 
 
 def find_nmf() -> Any:
-    """The class of scikit-learn, which is needed for this alone."""
+    """Return the class NMF of scikit-learn; raise UserError if it is not installed."""
     try:
         from sklearn.decomposition import NMF
     except ImportError as error:
@@ -168,5 +172,5 @@ def find_nmf() -> Any:
 
 
 def check_sklearn() -> None:
-    """Refuse to begin without it."""
+    """Raise UserError if scikit-learn is not installed."""
     find_nmf()

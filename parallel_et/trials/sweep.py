@@ -1,4 +1,4 @@
-"""Trials of several values of a key, and which of them explains best what was not learned from."""
+"""Trials with several values of a key, compared by their held-out evidence."""
 
 import csv
 import json
@@ -15,23 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parallel_et.control.progress import Reporter
-from parallel_et.core.schema import show
+from parallel_et.core.schema import format_value
 from parallel_et.errors import UserError
 from parallel_et.job.job import read_job
 from parallel_et.parallel.communicator import Ranks
-from parallel_et.storage.atomic import write_whole
+from parallel_et.storage.atomic import write_atomically
 from parallel_et.trials.runner import TrialsOptions, mean_and_error, run_series, with_error
 from parallel_et.trials.table import Trial, writing
 
 HOLDOUT = 0.1
-"""Part of the rows that is held out where the job says nothing of it."""
-LONGEST = 100
-"""Characters of the name of a file."""
+"""Default fraction of held-out rows."""
+MAX_NAME_CHARACTERS = 100
+"""Longest name of a file of trials."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of each of the keys, and its trials.
+    """One value for each key, and its trials.
 
     Attributes
     ----------
@@ -42,43 +42,43 @@ class Choice:
     trials: Sequence[Trial] = ()
 
     @property
-    def words(self) -> str:
-        """For people."""
+    def description(self) -> str:
+        """The settings in one line."""
         return " ".join(self.settings)
 
     @property
     def keys(self) -> list[str]:
-        """The keys alone."""
+        """The keys without values."""
         return [setting.partition("=")[0] for setting in self.settings]
 
     @property
     def values(self) -> list[str]:
-        """The values alone."""
+        """The values without keys."""
         return [setting.partition("=")[2] for setting in self.settings]
 
     @property
     def file(self) -> str:
-        """The name of the file of its trials, its own for all times."""
+        """Unique and stable name of the file of the trials."""
         plain = re.sub(r"[^\w.=+-]+", "_", ",".join(self.settings).replace(",", "+"))
-        if plain != "+".join(self.settings) or len(plain) > LONGEST:
-            plain = f"{plain[:LONGEST]}-{sha256(self.words.encode()).hexdigest()[:8]}"
+        if plain != "+".join(self.settings) or len(plain) > MAX_NAME_CHARACTERS:
+            plain = f"{plain[:MAX_NAME_CHARACTERS]}-{sha256(self.description.encode()).hexdigest()[:8]}"
         return f"{plain}.h5"
 
     @property
-    def held(self) -> np.ndarray:
+    def holdout(self) -> np.ndarray:
         """Held-out evidence of each trial."""
         return np.array([trial.holdout for trial in self.trials])
 
 
-def run_varied(ranks: Ranks, options: TrialsOptions) -> int:
-    """Run the trials of all values that are not there yet, and tell of all; collective. Returns the exit code."""
+def run_sweep(ranks: Ranks, options: TrialsOptions) -> int:
+    """Run the missing trials of all values and print a table; return the exit code. Collective."""
     report = Reporter(ranks.is_root, quiet=False)
     choices, more, folder = ranks.from_root(lambda: plan(options))
     if more:
-        report.say(f"{' '.join(more)}, as the job holds out no rows")
+        report.log(f"{' '.join(more)} is added, because the job holds out no rows")
     tried = []
     for choice in choices:
-        report.say(choice.words)
+        report.log(choice.description)
         settings = (*options.set, *more, *choice.settings)
         code, series = run_series(ranks, replace(options, set=settings, vary=(), output=str(folder / choice.file)))
         if code:
@@ -86,15 +86,15 @@ def run_varied(ranks: Ranks, options: TrialsOptions) -> int:
         if ranks.is_root:
             tried.append(replace(choice, trials=series.done()))
     if ranks.is_root:
-        report.say("\n".join(lines(options, tried)))
+        report.log("\n".join(table_lines(options, tried)))
         with writing(folder):
-            write_whole(folder / "table.csv", as_csv(tried).encode())
-        report.say(f"table: {folder / 'table.csv'}")
+            write_atomically(folder / "table.csv", as_csv(tried).encode())
+        report.log(f"table: {folder / 'table.csv'}")
     return 0
 
 
 def plan(options: TrialsOptions) -> tuple[list[Choice], list[str], Path]:
-    """The values to be tried, all of which make a job; what is set besides; and where the trials go."""
+    """Return the choices of values, all valid, additional settings, and the folder of the trials."""
     keys = [values_of(text) for text in options.vary]
     choices = [Choice(settings) for settings in product(*keys)]
     more: list[str] = []
@@ -106,28 +106,28 @@ def plan(options: TrialsOptions) -> tuple[list[Choice], list[str], Path]:
 
 
 def values_of(text: str) -> list[str]:
-    """Settings of a key, one a value, of ``section.key=A,B,…``."""
+    """Return the settings of a key, one for each value of ``section.key=A,B,…``."""
     key, _, given = text.partition("=")
     try:
         values: list[Any] = tomllib.loads(f"values = [{given}]")["values"]
     except (ValueError, RecursionError):
         values = [word.strip() for word in given.split(",")]
     if not re.fullmatch(r"\s*\w+(\.\w+)+\s*", key) or not values or any(isinstance(v, dict) or v == "" for v in values):
-        raise UserError(f"--vary: expected section.key=A,B,… with numbers, words or lists, found {show(text)}")
+        raise UserError(f"--vary: expected section.key=A,B,… with numbers, words or lists, found {format_value(text)}")
     return list(dict.fromkeys(f"{key.strip()}={as_toml(value)}" for value in values))
 
 
 def as_toml(value: Any) -> str:
-    """A value of a job in one line; words as they are."""
+    """Return a value as TOML in one line; words remain without quotes."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 class Row(NamedTuple):
-    """What is told of a choice: means over its trials, of which each has a seed, and their standard errors.
+    """The row of a choice in the table: means over its trials, and standard errors.
 
     Attributes
     ----------
-    below_best : held-out evidence of the best choice less its own, seed by seed
+    below_best : mean over seeds of the held-out evidence of the best choice minus that of this choice
     """
 
     trials: int
@@ -139,19 +139,19 @@ class Row(NamedTuple):
     seconds: float
 
     @property
-    def near(self) -> bool:
-        """Whether it is within a standard error of the best."""
+    def near_best(self) -> bool:
+        """True if the choice is within a standard error of the best."""
         return self.below_best <= self.below_best_error
 
 
 def rows_of(tried: Sequence[Choice]) -> tuple[list[Row], Row]:
-    """The rows of all choices, and that of the best."""
-    best = max(tried, key=lambda choice: choice.held.mean())
+    """Return the rows of all choices, and the row of the best."""
+    best = max(tried, key=lambda choice: choice.holdout.mean())
     rows = [
         Row(
             len(choice.trials),
-            *mean_and_error(choice.held),
-            *mean_and_error(best.held - choice.held),
+            *mean_and_error(choice.holdout),
+            *mean_and_error(best.holdout - choice.holdout),
             float(np.mean([trial.free_energy for trial in choice.trials])),
             float(np.mean([trial.seconds for trial in choice.trials])),
         )
@@ -160,8 +160,8 @@ def rows_of(tried: Sequence[Choice]) -> tuple[list[Row], Row]:
     return rows, rows[tried.index(best)]
 
 
-def lines(options: TrialsOptions, tried: Sequence[Choice]) -> list[str]:
-    """The table for people: each value with its held-out evidence, and by how much it is below that of the best."""
+def table_lines(options: TrialsOptions, tried: Sequence[Choice]) -> list[str]:
+    """Return the lines of the table for the terminal."""
     rows, best = rows_of(tried)
     table = [[*tried[0].keys, "held-out evidence", "below the best", "free energy", "seconds"]]
     for choice, row in zip(tried, rows, strict=True):
@@ -169,19 +169,23 @@ def lines(options: TrialsOptions, tried: Sequence[Choice]) -> list[str]:
         held = with_error(row.holdout_evidence, row.error)
         table.append([*choice.values, held, below, f"{row.free_energy:.4f}", f"{row.seconds:.2f}"])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    first = tried[rows.index(best)]
-    near = [choice.words for choice, row in zip(tried, rows, strict=True) if row is not best and row.near]
-    seeds = [trial.seed for trial in first.trials]
-    count = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}; a larger --count tells errors"
+    best_choice = tried[rows.index(best)]
+    near = [choice.description for choice, row in zip(tried, rows, strict=True) if row is not best and row.near_best]
+    seeds = [trial.seed for trial in best_choice.trials]
+    count = (
+        f"seeds {seeds[0]} to {seeds[-1]}"
+        if len(seeds) > 1
+        else f"seed {seeds[0]}; a larger --count gives standard errors"
+    )
     return [
-        f"{options.job}: evidence a point of rows that were not learned from, ± standard error; {count}",
+        f"{options.job}: held-out evidence a point, ± standard error; {count}",
         *("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in table),
-        f"best: {first.words}" + (f"; within a standard error of it: {', '.join(near)}" if near else ""),
+        f"best: {best_choice.description}" + (f"; within a standard error of it: {', '.join(near)}" if near else ""),
     ]
 
 
 def as_csv(tried: Sequence[Choice]) -> str:
-    """The table for programs."""
+    """Return the table as CSV."""
     text = StringIO()
     write = csv.writer(text, lineterminator="\n").writerow
     write([*tried[0].keys, *Row._fields])

@@ -1,4 +1,4 @@
-"""The shape of what the benchmark prints; never its speed."""
+"""The form of the output of the benchmark; never its speed."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def test_two_ranks_print_objects_with_their_efficiency():
         assert set(row["scaling"]["strong"]) == {"64", "1024", "10000"}
 
 
-def test_ways_to_write_are_compared_with_gathering(tmp_path):
+def test_writers_are_compared_with_gathering(tmp_path):
     done = launch(2, "-m", "parallel_et", "bench", "--io", "--megabytes", "0.3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     title, heads, *lines = done.stdout.splitlines()
@@ -59,7 +59,7 @@ def test_ways_to_write_are_compared_with_gathering(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_prediction_is_what_its_parts_add_up_to():
+def test_the_prediction_is_the_sum_of_its_parts():
     phases = dict.fromkeys(PHASES, 0.0) | {"select": 2.0, "states": 5.0, "statistics": 3.0, "mstep": 0.5}
     row = {"N": 1000, "D": 10, "H": 10, "block": 10, "message_mb": 0.0, "phases": phases, "dealt": []}
     at_once, narrow = Network(0.0, 1e30, 1e30), Network(0.0, 1e9, 1e30)
@@ -73,16 +73,16 @@ def test_the_prediction_is_what_its_parts_add_up_to():
     piece = {"sizes": [1, 2, 1], "seconds": 0.2e-6 * 1000, "once": True}
     anyhow = {"sizes": [], "seconds": 0.1e-6 * 1000, "once": True}
     each_node = {**anyhow, "once": False}
-    dealt = {**row, "message_mb": 1.0, "dealt": [piece, anyhow, each_node]}
-    shared = predict(dealt, at_once, 8)
+    sharing = {**row, "message_mb": 1.0, "dealt": [piece, anyhow, each_node]}
+    shared = predict(sharing, at_once, 8)
     rest = 0.1 + 0.2 / 2 + 0.1 / 64 + 0.1 / 8
     assert shared["strong"][64] == pytest.approx(10.5 / (64 * (10 * 2 / 100 + rest)))
     assert shared["holds"][0.5] > found["holds"][0.5]
-    sent = 7 / 8 * (1.5 + 32e-6) / 8  # by each of the ranks of a node, of which there are 8
-    assert predict(dealt, narrow, 8)["weak"][64] == pytest.approx(10.5 / (10 + rest + sent))
-    one_node = predict(dealt, narrow, 64)["weak"][64]
+    sent = 7 / 8 * (1.5 + 32e-6) / 8  # by each of the 8 ranks of a node
+    assert predict(sharing, narrow, 8)["weak"][64] == pytest.approx(10.5 / (10 + rest + sent))
+    one_node = predict(sharing, narrow, 64)["weak"][64]
     assert one_node == pytest.approx(10.5 / (10 + 0.1 + 0.2 / 2 + 0.2 / 64))
-    read = predict(dealt, Network(0.0, 1e30, 1e9), 64)["weak"][64]
+    read = predict(sharing, Network(0.0, 1e30, 1e9), 64)["weak"][64]
     assert read == pytest.approx(10.5 / (10 + 0.1 + 0.2 / 2 + 0.2 / 64 + 1 + 800e-6))
     alone = predict({**row, "message_mb": 1.0}, narrow)
     assert alone["weak"][64] == pytest.approx(10.5 / (10.5 + 63 / 64 * (2 + 1600e-6)))
@@ -92,11 +92,11 @@ def test_the_prediction_is_what_its_parts_add_up_to():
     assert slow["strong"][3] == pytest.approx(10.5 / (3 * (10 * 34 / 100 + 0.5 + 20)))
 
 
-def test_what_ranks_compute_is_told_beside_the_prediction():
+def test_the_computing_time_of_ranks_is_printed_with_the_prediction():
     done = launch(3, "-m", "parallel_et", "bench", "W1", "--computing", "--seconds", "0.1", "--scale", "0.5")
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(
-        r"W1 with 1000 points on 3 ranks, but for messages: found [\d.]+% and predicted [\d.]+% efficient\n",
+        r"W1 with 1000 points on 3 ranks, without messages: found [\d.]+% and predicted [\d.]+% efficient\n",
         done.stdout,
     )
 

@@ -1,4 +1,4 @@
-"""The command that writes a batch script, and the check that the ranks of a start know of each other."""
+"""The command slurm, and the check that the ranks of a start are connected."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from launch import CLEAN, MPIRUN, PATIENCE, call, launch
+from launch import CLEAN, MPIRUN, TIMEOUT_SECONDS, call, launch
 
 from parallel_et.cli.slurm import expected
 from parallel_et.job.job import read_job
@@ -124,7 +124,9 @@ def test_a_name_that_no_batch_script_can_have_is_refused_in_one_line(place, name
 def test_more_ranks_than_blocks_are_told_of(place):
     done = batch(place, *SIZES, "--set", "data.points=100")
     assert done.returncode == 0
-    assert done.stderr == "warning: job.toml: expected at most 4 ranks, found 24: the others would have no points\n"
+    assert (
+        done.stderr == "warning: job.toml: expected at most 4 ranks, found 24: the other ranks would have no points\n"
+    )
 
 
 def test_the_memory_is_enough_and_not_half_as_much_again(place, monkeypatch):
@@ -136,10 +138,10 @@ def test_the_memory_is_enough_and_not_half_as_much_again(place, monkeypatch):
     assert needed < demand.memory + demand.root < 1.5 * needed
 
 
-def test_ranks_that_each_believe_to_be_alone_are_refused_by_one_line(place):
+def test_ranks_that_were_started_separately_are_refused_in_one_line(place):
     alone = ["env", "-u", "PMI_FD", "-u", "PMI_PORT", sys.executable, "-m", "parallel_et.train", "job.toml"]
     done = subprocess.run(
-        [MPIRUN, "-n", "3", *alone], cwd=place, env=CLEAN, capture_output=True, text=True, timeout=PATIENCE
+        [MPIRUN, "-n", "3", *alone], cwd=place, env=CLEAN, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
     )
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("expected 3 ranks, found 3 times rank 0 of 1") == 1

@@ -1,4 +1,4 @@
-"""The generate command as its users see it, and that what it draws is of the model."""
+"""The command generate, and the distribution of its points."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ MODELS = ["linca", "nmf", "mca"]
 
 
 def learn(model, output, data=None, ranks=None):
-    """A run whose points are, without other data, of 3 x 3."""
+    """Write a result of a model of 3 x 3 images."""
     job = {
         "model": {"name": model, "causes": 6, "sigma": 1.5, "pi": 0.3},
         "data": {"source": "bars", "points": 100, "grid": 3} if data is None else {"source": data},
@@ -69,12 +69,12 @@ def test_points_and_their_causes_are_distributed_as_the_model_says(runs, model):
     agree(s.sum(1), 6 * 0.3, 6 * 0.3 * 0.7)
     agree(s, 0.3, 0.3 * 0.7)
     agree(Y, p @ means, p @ means**2 - (p @ means) ** 2 + 1.5**2)
-    clean = means[s @ (1 << np.arange(6)[::-1])]  # of the very states that are written
+    clean = means[s @ (1 << np.arange(6)[::-1])]  # of the written states
     noise = (Y - clean) / 1.5
     agree(noise, 0.0, 1.0)
     agree(noise**2, 1.0, 2.0)
     agree(noise[:, 1:] * noise[:, :-1], 0.0, 1.0)
-    agree(noise[256:] * noise[:-256], 0.0, 1.0)  # of one group and the next
+    agree(noise[256:] * noise[:-256], 0.0, 1.0)  # of successive groups
 
 
 def test_the_file_says_what_it_is_and_its_points_have_the_shape_of_the_data(runs, capsys):
@@ -94,7 +94,7 @@ def test_the_file_says_what_it_is_and_its_points_have_the_shape_of_the_data(runs
     assert (about["drawn from"], about["iteration"], about["model"]) == (str(runs / "mca"), 3, "mca")
     assert (about["seed"], about["sigma"], about["pi"]) == (3, 0.0, 0.3)
     assert (found["params/W"] == W).all()
-    expected = np.array([brute.mean("mca", W, s) for s in found["states"]])  # sigma = 0: nothing but the causes
+    expected = np.array([brute.mean("mca", W, s) for s in found["states"]])  # sigma = 0: points without noise
     np.testing.assert_array_equal(found["points"].reshape(700, 9), expected.astype(np.float32))
 
 
@@ -126,7 +126,7 @@ def test_a_run_that_still_goes_on_and_whose_data_are_gone_is_drawn_from_all_the_
     assert draw("run", "--points", 5, "--output", "b.h5") == 0
     said = capsys.readouterr().out
     assert "the parameters of 000003.h5, after 3 iterations" in said
-    assert said.count("warning: the shape of the run's points is not known, these are vectors (data.npy: ") == 1
+    assert said.count("warning: the shape of the points is not known, they are written as vectors (data.npy: ") == 1
     a, b = contents("a.h5"), contents("b.h5")
     assert (a["points"].shape, b["points"].shape) == ((5, 2, 2), (5, 4))
     assert a["points"].tobytes() == b["points"].tobytes()
@@ -135,11 +135,11 @@ def test_a_run_that_still_goes_on_and_whose_data_are_gone_is_drawn_from_all_the_
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGUSR1"])
 def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(runs, tmp_path, capsys, how):
     call = (runs / "mca", "--points", 60_001, "--output")
-    small = (  # pieces, safe at once, so that there is something to interrupt
+    small = (  # small pieces, flushed at once, to be interrupted
         "import parallel_et.storage.output, parallel_et.cli.generate\n"
-        "parallel_et.storage.output.SYNC, parallel_et.cli.generate.PIECE = 0.0, 1\n"
+        "parallel_et.storage.output.SYNC_SECONDS, parallel_et.cli.generate.PIECE = 0.0, 1\n"
     )
-    pausing = paused(tmp_path, "io.output", "Output.write", small)
+    pausing = paused(tmp_path, "storage.output", "Output.write", small)
     process = start(3, *call, "torn.h5", name="generate", cwd=tmp_path, **pausing)
     journal = tmp_path / "torn.h5.part.journal"
     wait_for(lambda: sum(len(p.read_text()) > 0 for p in journal.glob("*.rows")) == 3, process)
@@ -165,5 +165,5 @@ def test_the_same_bits_are_written_by_any_number_of_ranks(tmp_path_factory, monk
         learn(model, model, ranks=ranks)
         call = (model, "--points", points, "--quiet", "--output")
         assert draw(*call, f"{points}.h5", ranks=ranks) == 0
-        assert ranks.on_root_alone(lambda root, call=call: draw(*call, "alone.h5", "--fresh", ranks=root)) == 0
+        assert ranks.run_on_root(lambda root, call=call: draw(*call, "alone.h5", "--fresh", ranks=root)) == 0
         assert ranks.from_root(lambda name=f"{points}.h5": bits(name) == bits("alone.h5"))

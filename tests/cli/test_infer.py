@@ -1,4 +1,4 @@
-"""The infer command as its users see it."""
+"""The command infer."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def place(tmp_path_factory):
 
 
 def trained(place, ranks):
-    """Runs of two models, and new data."""
+    """Train two models, and write new data."""
     with chdir(place):
         for model, singletons in (("linca", "false"), ("mca", "true")):
             Path(f"{model}.toml").write_text(JOB.format(model=model, singletons=singletons))
@@ -62,16 +62,16 @@ def trained(place, ranks):
 @pytest.mark.parametrize("model", ["linca", "mca"])
 def test_every_row_gets_its_own_on_any_number_of_ranks(monkeypatch, capsys, model):
     ranks = Ranks()
-    place = ranks.on_root_alone(lambda alone: trained(Path(mkdtemp()), alone))
+    place = ranks.run_on_root(lambda alone: trained(Path(mkdtemp()), alone))
     monkeypatch.chdir(place)
     args = [f"runs/{model}", "new.npy", "--output"]
-    assert ranks.on_root_alone(lambda alone: infer.main(alone, [*args, "alone.h5"])) == 0
+    assert ranks.run_on_root(lambda alone: infer.main(alone, [*args, "alone.h5"])) == 0
     assert infer.main(ranks, [*args, "together.h5"]) == 0
     if not ranks.is_root:
         return
-    told = capsys.readouterr().out
-    assert f"1001 points of 16 dimensions, on {ranks.size} rank" in told
-    assert "written by way of" in told
+    printed = capsys.readouterr().out
+    assert f"1001 points of 16 dimensions, on {ranks.size} rank" in printed
+    assert "written by way of" in printed
     found, alone = contents("together.h5"), contents("alone.h5")
     assert {name: values.tobytes() for name, values in found.items()} == {
         name: values.tobytes() for name, values in alone.items()
@@ -123,10 +123,10 @@ def test_a_bad_row_is_told_in_one_line_when_it_is_reached(place, tmp_path):
     assert not (tmp_path / "out.h5").exists()
 
 
-# what is written is safe at once, and there are many pieces
+# every write is flushed, and there are many pieces
 PIECES = """
 import parallel_et.cli.infer as infer
-module.SYNC, infer.PIECE = 0.0, 1
+module.SYNC_SECONDS, infer.PIECE = 0.0, 1
 """
 
 
@@ -135,7 +135,7 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp
     np.save(tmp_path / "data.npy", np.random.default_rng(3).normal(3, 5, (5000, 16)).astype(np.float32))
     args = (place / "runs/mca", tmp_path / "data.npy", "--output")
     assert call("infer", *args, "whole.h5", cwd=tmp_path).returncode == 0
-    pausing = paused(tmp_path, "io.output", "Output.write", PIECES)
+    pausing = paused(tmp_path, "storage.output", "Output.write", PIECES)
     process = start(3, *args, tmp_path / "torn.h5", name="infer", cwd=tmp_path, **pausing)
     journal = tmp_path / "torn.h5.part.journal"
     wait_for(lambda: len(list(journal.glob("*.rows"))) == 3, process)
@@ -180,7 +180,7 @@ def test_another_inference_of_the_same_name_is_not_continued(place, tmp_path):
 
 TABLES = {"evidence", "candidates", "means", "map", "map_gamma", "reconstruction"}
 SCHEMES = {
-    # keys of [inference], and how many candidates a point has
+    # keys of [inference], and the number of candidates of a point
     "et": ("candidates = 3\ngamma = 2", 3),
     "exact": ("", 5),
     "hard": ("gamma = 2", 0),
@@ -206,7 +206,7 @@ def test_each_scheme_gives_the_documented_tables(tmp_path, scheme):
     assert set(found) == TABLES - ({"candidates"} if count == 0 else set())
     done = call("infer", "run", "job", "--output", "one.h5", "--what", "candidates", cwd=tmp_path)
     if count == 0:
-        expected = f"no candidates of a run of scheme {scheme}, which preselects none for a point"
+        expected = f"no candidates of a run with scheme {scheme}, which has no preselection"
         assert (done.returncode, done.stderr) == (2, f"--what: expected {expected}, found candidates\n")
         assert not (tmp_path / "one.h5").exists()
         return

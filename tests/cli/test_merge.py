@@ -1,4 +1,4 @@
-"""Pictures put together of their patches, and denoised, as users do it; against plain computations."""
+"""The command merge: images from patches, and denoising, compared with plain computations."""
 
 import shutil
 from contextlib import chdir
@@ -24,7 +24,7 @@ anneal = { iterations = 5 }
 
 
 def picture(shape, seed=1):
-    """Stripes with an edge."""
+    """Return an image of stripes with an edge."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[: shape[0], : shape[1]]
     image = np.where(x + y > shape[0], 60 + 40 * (y // 3 % 2), 180)
@@ -32,7 +32,7 @@ def picture(shape, seed=1):
 
 
 def made(place, name, *args, fails=None):
-    """What a command says; its one line where it is to fail."""
+    """Run a command and return its output, or its error line."""
     done = call(name, *args, cwd=place)
     assert done.returncode == (2 if fails else 0), done.stderr
     if fails:
@@ -42,7 +42,7 @@ def made(place, name, *args, fails=None):
 
 
 def averaged(rows, shape, size):
-    """Patches at all places put together one by one."""
+    """Assemble patches at all positions one by one."""
     total, count = np.zeros(shape), np.zeros(shape)
     places = [(y, x) for y in range(shape[0] - size + 1) for x in range(shape[1] - size + 1)]
     for row, (y, x) in zip(rows, places, strict=True):
@@ -62,7 +62,7 @@ def place(tmp_path_factory):
 
 
 def denoised(place, ranks):
-    """A noisy picture as patches, and what a model makes of them."""
+    """Cut patches of a noisy image, train a model, and infer them."""
     Image.fromarray(picture((30, 41))).save(place / "clean.png")
     (place / "job.toml").write_text(JOB)
     with chdir(place):
@@ -139,23 +139,23 @@ def test_what_was_cut_from_several_pictures_becomes_these_again(tmp_path, steps)
         np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / name)), expected)
 
 
-def test_what_is_white_can_be_told(tmp_path):
+def test_the_value_of_white_is_an_option(tmp_path):
     np.save(tmp_path / "a.npy", picture((9, 9)).astype(int) * 257)
     made(tmp_path, "patches", "a.npy", "--all", "--size", "4")
-    assert "does --peak say what is white?" in made(tmp_path, "merge", "patches.h5", "--output", "a.png")
+    assert "is --peak the value of white?" in made(tmp_path, "merge", "patches.h5", "--output", "a.png")
     assert "peak" not in made(tmp_path, "merge", "patches.h5", "--output", "a.png", "--fresh", "--peak", "65535")
     np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "a.png")), picture((9, 9)))
 
 
 @pytest.mark.mpi
 def test_a_picture_has_the_same_bytes_on_any_number_of_ranks(monkeypatch, capsys):
-    monkeypatch.setattr(merging, "BAND", 1)  # a row of places each
+    monkeypatch.setattr(merging, "BAND", 1)  # one row of positions at a time
     ranks = Ranks()
-    place = ranks.on_root_alone(lambda alone: denoised(Path(mkdtemp()), alone))
+    place = ranks.run_on_root(lambda alone: denoised(Path(mkdtemp()), alone))
     monkeypatch.chdir(place)
     cut = ["clean.png", "--all", "--size", "6", "--mean-free", "--noise", "20", "--seed", "3", "--output", "again.h5"]
     assert patches.main(ranks, cut) == 0
-    assert ranks.on_root_alone(lambda alone: merge.main(alone, ["posterior.h5", "--output", "alone.npy"])) == 0
+    assert ranks.run_on_root(lambda alone: merge.main(alone, ["posterior.h5", "--output", "alone.npy"])) == 0
     assert merge.main(ranks, ["posterior.h5", "--output", "together.npy"]) == 0
     if ranks.is_root:
         assert Path("alone.npy").read_bytes() == Path("together.npy").read_bytes()
@@ -171,9 +171,13 @@ def test_mistakes_are_told_in_a_line(place, tmp_path):
         made(place, "patches", "clean.png", *args, "--size", "6", "--output", "bad.h5", "--fresh")
         return ("merge", "bad.h5", "--output", "bad.png")
 
-    made(place, *cut("--count", "9"), fails="bad.h5: expected patches of all places (--all), found places that were")
-    made(place, *cut("--all", "--whiten", "--zca", "1"), fails="that cannot be undone, found whiten, zca")
-    made(place, *cut("--all", "--stride", "4"), fails="found a --stride that leaves some of image 0 out, 30 x 41")
+    made(place, *cut("--count", "9"), fails="bad.h5: expected patches of all places (--all), found random places")
+    made(
+        place,
+        *cut("--all", "--whiten", "--zca", "1"),
+        fails="expected only steps that can be undone, found whiten, zca",
+    )
+    made(place, *cut("--all", "--stride", "4"), fails="found a --stride that leaves out an edge of image 0, 30 x 41")
     whole = (place / "noisy.h5").read_bytes()
     for name, words in (
         (("posterior.h5", "--output", "a.jpg"), "--output: expected a name that ends in .png or .npy, found a.jpg"),
@@ -193,5 +197,5 @@ def test_mistakes_are_told_in_a_line(place, tmp_path):
     )
     made(place, "patches", "clean.png", "--all", "--size", "6", "--noise", "-1", fails="--noise: expected a positive")
     (place / "noisy.h5").write_bytes(whole)
-    made(place, "merge", "posterior.h5", "--output", "a.png", fails="posterior.h5: expected it to be of ")
+    made(place, "merge", "posterior.h5", "--output", "a.png", fails="posterior.h5: expected data of ")
     assert not (place / "a.png").exists()

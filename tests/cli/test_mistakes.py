@@ -1,4 +1,4 @@
-"""Every mistake on a command line gets one line and exit code 2, and everything stays as it was."""
+"""Every error on a command line has one line and exit code 2, and changes no file."""
 
 import h5py
 import numpy as np
@@ -21,7 +21,7 @@ candidates = 3
 gamma = 2
 """
 NAMES = " or ".join(MODELS.names())
-PROC = "/proc, where nothing can be made"
+PROC = "/proc, where nothing can be created"
 USAGE = [
     (
         "bench",
@@ -89,7 +89,7 @@ USAGE = [
     ("trials", "job.toml --of 3", "--of: expected --best as well, found none"),
     ("trials", "job.toml --best sigma --of 0", "--count, --ranks-per-trial, --of and --until must be 1 or more"),
 ]
-"""What the command line alone tells."""
+"""Errors of the command line alone."""
 TABLE = [
     *((name, args, f"python -m parallel_et {name}: {words}; --help shows an example") for name, args, words in USAGE),
     (
@@ -101,7 +101,7 @@ TABLE = [
     (
         "generate",
         "runs/linca --points 5 --output there.h5 --quiet",
-        "there.h5: expected a name that is not taken, found a file; --fresh writes it anew",
+        "there.h5: expected a name that is not taken, found a file; --fresh replaces it",
     ),
     ("infer", "runs/linca nowhere.npy --quiet", "nowhere.npy: expected a .npy file, found nothing there"),
     ("infer", "runs/nowhere new.npy", "runs/nowhere: expected a run with a result or a checkpoint, found none"),
@@ -109,7 +109,7 @@ TABLE = [
     (
         "infer",
         "runs/linca new.npy --output new.npy --quiet",
-        "new.npy: expected a name that is not taken, found a file; --fresh writes it anew",
+        "new.npy: expected a name that is not taken, found a file; --fresh replaces it",
     ),
     (
         "infer",
@@ -120,7 +120,7 @@ TABLE = [
     (
         "patches",
         "images --all --output images/c.npy",
-        "images/c.npy: expected a name that is not taken, found a file; --fresh writes it anew",
+        "images/c.npy: expected a name that is not taken, found a file; --fresh replaces it",
     ),
     (
         "patches",
@@ -188,7 +188,7 @@ TABLE = [
             ("reproduce", "et-2010", "folder"),
         )
     ),
-    ("train", "broken.toml", "broken.toml: expected TOML, found a mistake..."),
+    ("train", "broken.toml", "broken.toml: expected TOML, found an error..."),
     ("train", "job.toml --set data.source=no.h5:/rows", "no.h5: expected an HDF5 file, found nothing there"),
     ("train", "job.toml --set data.source=d.h5:/row", "d.h5: expected a dataset /row, found /rows, …"),
     ("train", "job.toml --set data.source=job.toml:/rows", "job.toml: expected an HDF5 file, found something..."),
@@ -226,12 +226,12 @@ TABLE = [
     ),
     ("trials", "job.toml --count 1 --output runs", "runs: expected a file, found a directory"),
 ]
-"""Command, arguments and the line; of one that ends with three dots, its beginning."""
+"""Command, arguments and error line; a line that ends with three dots is a beginning."""
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Runs, data, images and a recording, all small; good ones and bad."""
+    """Small runs, data, images and a recording, valid and invalid."""
     place = tmp_path_factory.mktemp("mistakes")
     for folder in ("images", "in", "notes", "begun", "empty"):
         (place / folder).mkdir()
@@ -258,7 +258,7 @@ def place(tmp_path_factory):
 
 
 def contents(place):
-    """Every folder, and every file with its content and the time of its last change."""
+    """Return all folders, and all files with content and modification time."""
     return {path: path.is_dir() or (path.stat().st_mtime_ns, path.read_bytes()) for path in place.rglob("*")}
 
 

@@ -1,4 +1,4 @@
-"""The patches command as its users see it, against plain computations."""
+"""The command patches, compared with plain computations."""
 
 import json
 import os
@@ -10,14 +10,14 @@ from tempfile import mkdtemp
 import h5py
 import numpy as np
 import pytest
-from launch import call, ended, hooked, launch, paused, ranks_of, start, train, wait_for
+from launch import call, ended, launch, paused, ranks_of, start, train, wait_for, with_startup_code
 from PIL import Image
 
 from parallel_et.cli.patches import main
 from parallel_et.parallel.communicator import Ranks
-from parallel_et.preprocessing import album, cutting
-from parallel_et.preprocessing.album import Album, Places
+from parallel_et.preprocessing import cutting, image_collection
 from parallel_et.preprocessing.filters import Steps, filter_image
+from parallel_et.preprocessing.image_collection import ImageCollection, PatchPlaces
 
 SHAPES = {"a.png": (40, 60), "b.tif": (50, 30), "c.npy": (33, 37)}
 CODE = """
@@ -34,7 +34,7 @@ def patches(ranks, *args, cwd, **env):
 
 
 def made(place, *args, ranks=None):
-    """The patches of a command."""
+    """Run the command and return its patches."""
     args = (*args, "--output", "out.h5", "--fresh")
     done = call("patches", *args, cwd=place) if ranks is None else patches(ranks, *args, cwd=place)
     assert done.returncode == 0, done.stderr
@@ -70,7 +70,7 @@ def with_images(place):
 
 
 def arrays():
-    """Images whose neighbouring pixels are alike."""
+    """Return images with correlated neighbouring pixels."""
     rng, images = np.random.default_rng(5), {}
     for name, shape in SHAPES.items():
         rough = np.cumsum(np.cumsum(rng.normal(0, 1, shape), 0), 1)
@@ -181,13 +181,13 @@ def test_zca_leaves_patches_of_unit_covariance(place):
 @pytest.mark.mpi
 @pytest.mark.parametrize("kept", [True, False])
 def test_patches_have_the_same_bits_on_any_number_of_ranks(monkeypatch, capsys, kept):
-    monkeypatch.setattr(cutting, "GROUP", 1 << 16)
-    monkeypatch.setattr(album, "KEEP", 1 << 29 if kept else 1)
+    monkeypatch.setattr(cutting, "GROUP_BYTES", 1 << 16)
+    monkeypatch.setattr(image_collection, "IMAGE_CACHE_BYTES", 1 << 29 if kept else 1)
     ranks = Ranks()
     place = ranks.from_root(lambda: with_images(Path(mkdtemp())))
     steps = ("--clamp", "2", "--dog", "1", "3", "--mean-free", "--zca", "0.01", "--on-off", "--scale", "0", "10")
     args = (str(place / "images"), "--size", "12", "--count", "5001", *steps, "--output")
-    assert ranks.on_root_alone(lambda alone: main(alone, [*args, str(place / "alone.h5")])) == 0
+    assert ranks.run_on_root(lambda alone: main(alone, [*args, str(place / "alone.h5")])) == 0
     assert main(ranks, [*args, str(place / "together.h5")]) == 0
     if ranks.is_root:
         assert ("too large to be kept" in capsys.readouterr().out) != kept
@@ -208,15 +208,15 @@ def test_a_patch_depends_on_the_seed_and_its_number_alone(place):
 
 
 def test_each_place_is_as_likely_as_any_other(place):
-    album = Album(Steps(), (26, 26))
-    album.settle([entry for name in SHAPES for entry in album.look(str(place / "images" / name))])
-    places = Places(album, 746_000, 1, 7)
+    album = ImageCollection(Steps(), (26, 26))
+    album.set_entries([entry for name in SHAPES for entry in album.inspect(str(place / "images" / name))])
+    places = PatchPlaces(album, 746_000, 1, 7)
     assert places.total == 746
-    images, tops, lefts = places.of(0, places.points)
+    images, tops, lefts = places.locate(0, places.points)
     counts = np.unique(np.stack([images, tops, lefts]), axis=1, return_counts=True)[1]
     assert len(counts) == 746
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
-    np.testing.assert_array_equal(places.of(4000, 9000)[1], tops[4000:9000])
+    np.testing.assert_array_equal(places.locate(4000, 9000)[1], tops[4000:9000])
 
 
 def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
@@ -248,14 +248,14 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
     assert "small.npy: expected images, found 1 bad files alone" in done.stderr
 
 
-AT_ONCE = "import parallel_et.storage.output as output\noutput.SYNC = 0.0\n"  # what is written is safe
+AT_ONCE = "import parallel_et.storage.output as output\noutput.SYNC_SECONDS = 0.0\n"  # every write is flushed
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGUSR1"])
 def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp_path, how):
     args = (place / "images", "--size", "16", "--count", "60000", "--dog", "1", "3", "--zca", "0.1", "--output")
     assert call("patches", *args, "whole.h5", cwd=tmp_path).returncode == 0
-    pausing = paused(tmp_path, "io.output", "Output.write", AT_ONCE)
+    pausing = paused(tmp_path, "storage.output", "Output.write", AT_ONCE)
     process = start(3, *args, tmp_path / "torn.h5", name="patches", cwd=tmp_path, **pausing)
     journal = tmp_path / "torn.h5.part.journal"
     wait_for(lambda: len(list(journal.glob("*.rows"))) == 3, process)
@@ -291,7 +291,7 @@ def test_a_time_limit_that_comes_while_patches_are_written_anew_leaves_them_to_b
     np.save(tmp_path / "a.npy", arrays()["c.npy"])
     args = ("a.npy", "--size", "8", "--count", "50000", "--output", "out.h5")
     assert call("patches", *args, "--seed", "3", cwd=tmp_path).returncode == 0
-    stopped = patches(2, *args, "--fresh", "--max-time", "1:00:00", cwd=tmp_path, **hooked(tmp_path, LATE))
+    stopped = patches(2, *args, "--fresh", "--max-time", "1:00:00", cwd=tmp_path, **with_startup_code(tmp_path, LATE))
     assert stopped.returncode == 75, stopped.stderr
     assert "stopped by the time limit: written 8192 of 50000 patches; the same command without" in stopped.stdout
     (tmp_path / "a.npy").rename(tmp_path / "a.old")
@@ -311,7 +311,9 @@ def test_a_time_limit_that_comes_while_patches_are_written_anew_leaves_them_to_b
 
 def test_a_signal_is_heard_between_two_images(tmp_path):
     np.save(tmp_path / "stack.npy", np.random.default_rng(1).random((60, 40, 40), np.float32))
-    pausing = paused(tmp_path, "prepare.album", "Album.image", "module.KEEP = 1\n")  # a piece takes many images
+    pausing = paused(
+        tmp_path, "preprocessing.image_collection", "ImageCollection.image", "module.IMAGE_CACHE_BYTES = 1\n"
+    )  # a piece takes many images
     process = start(2, "stack.npy", "--count", "5000", name="patches", cwd=tmp_path, **pausing)
     wait_for((tmp_path / "here").exists, process)
     for rank in ranks_of(tmp_path):
@@ -319,7 +321,7 @@ def test_a_signal_is_heard_between_two_images(tmp_path):
     (tmp_path / "go").touch()
     _, code, said = ended(process, tmp_path)
     assert code == 75, said
-    assert "stopped by a signal: written 0 of 5000 patches; the same command goes on" in said
+    assert "stopped by a signal: written 0 of 5000 patches; the same command resumes" in said
 
 
 def test_a_list_of_many_images_is_stored(tmp_path):
@@ -342,7 +344,7 @@ def test_patches_are_never_all_in_memory(place, tmp_path):
         (peak,) = here.glob("peak-*")
         peaks[count] = 1024 * int(peak.read_text())
     assert (tmp_path / "100000/out.h5").stat().st_size > 250e6
-    assert peaks[100_000] - peaks[1000] < 10 * cutting.GROUP
+    assert peaks[100_000] - peaks[1000] < 10 * cutting.GROUP_BYTES
 
 
 def test_the_tutorials_way_from_images_to_fields(place, tmp_path):

@@ -1,4 +1,4 @@
-"""The experiments of a paper beside its figures."""
+"""The command reproduce: experiments of a paper, compared with its figures."""
 
 import os
 import re
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.io import wavfile
 
-from parallel_et.cli import STOPPED, reproduce
+from parallel_et.cli import EXIT_STOPPED, reproduce
 from parallel_et.cli.reproduce import JOBS, main
 from parallel_et.control.signals import signals_restored
 from parallel_et.data.files import FileRows
@@ -20,10 +20,10 @@ from parallel_et.errors import UserError
 from parallel_et.job.job import read_job
 from parallel_et.papers import kinds
 from parallel_et.papers.occlusion import explain_scenes
-from parallel_et.papers.sources import own_data, prepare
-from parallel_et.papers.table import judge
+from parallel_et.papers.sources import find_own_data, prepare_data
+from parallel_et.papers.table import summarise_trials
 from parallel_et.parallel.communicator import Ranks
-from parallel_et.preprocessing.datasets import OBJECTS, icons
+from parallel_et.preprocessing.datasets import ICON_NAMES, write_icons
 from parallel_et.storage.hdf5 import read_attributes
 from parallel_et.trials.table import Trial, read_trials
 
@@ -48,19 +48,19 @@ def test_a_table_has_every_job_of_its_paper_and_all_are_valid(path):
     [(50, 50, "met"), (49, 50, "as good"), (92, 100, f"worse (p = {comb(100, 8) / comb(150, 8):.2g})")],
 )
 def test_a_figure_is_worse_if_chance_does_not_explain_it(complete, of, verdict):
-    """Against 50 of 50: by chance alone, all 8 failures among 150 trials would be among these 100 with that p."""
+    """Compare 92 of 100 with 50 of 50: p is the probability that all 8 failures of 150 trials are among these 100."""
     trials = [a_trial(seed, 10 if seed < complete else 9) for seed in range(of)]
-    row = judge({"job": "bars", "published": {"found": 50, "of": 50, "mae": 0.2}}, trials, range(of))
+    row = summarise_trials({"job": "bars", "published": {"found": 50, "of": 50, "mae": 0.2}}, trials, range(of))
     assert row.verdict == verdict
     assert row.published == "50 of 50, MAE 0.200"
-    assert row.here.startswith(f"{complete} of {of}, ")
+    assert row.measured.startswith(f"{complete} of {of}, ")
     assert (row.trials, row.seconds) == (of, 1.5)
 
 
 def test_only_the_trials_that_were_asked_for_count():
     trials = [a_trial(seed, 9) for seed in range(10)] + [a_trial(seed) for seed in range(10, 14)]
-    row = judge({"job": "bars", "published": {"found": 1, "of": 2}}, trials, range(10, 14))
-    assert row.here == "4 of 4, 10.00 causes, MAE 0.100"
+    row = summarise_trials({"job": "bars", "published": {"found": 1, "of": 2}}, trials, range(10, 14))
+    assert row.measured == "4 of 4, 10.00 causes, MAE 0.100"
 
 
 def test_an_experiment_on_artificial_data_goes_on_where_it_was(tmp_path, capsys):
@@ -79,7 +79,7 @@ def test_an_experiment_on_artificial_data_goes_on_where_it_was(tmp_path, capsys)
 
 def test_it_stops_in_time_and_says_so_by_its_exit_code(tmp_path):
     argv = ["et-2010", "--only", "linca-bars-noisy", "--output", str(tmp_path), "--max-time", "1 s"]
-    assert main(Ranks(), argv) == STOPPED
+    assert main(Ranks(), argv) == EXIT_STOPPED
     assert not (tmp_path / "table-only.md").exists()
 
 
@@ -100,10 +100,10 @@ def test_data_of_a_user_and_those_that_ship_are_not_mixed_up(tmp_path, monkeypat
     (tmp_path / "mine").mkdir()
     np.save(tmp_path / "mine/grass.npy", np.random.default_rng(1).random((40, 50)))
     trained = []
-    monkeypatch.setattr(reproduce, "on_real_data", lambda *args: trained.append(args[2].set[0].partition("=")[2]))
+    monkeypatch.setattr(reproduce, "real_data_rows", lambda *args: trained.append(args[2].set[0].partition("=")[2]))
     argv = ["et-2010", "--only", "mca-grass", "--output", str(tmp_path / "here")]
     for more in (["--data", str(tmp_path / "mine")], []):
-        assert main(Ranks(), [*argv, *more]) == STOPPED
+        assert main(Ranks(), [*argv, *more]) == EXIT_STOPPED
     own, shipped = (read_attributes(source.partition(":")[0])["images"] for source in trained)
     assert "mine/grass.npy" in own
     assert "mine/grass.npy" not in shipped
@@ -120,10 +120,10 @@ def test_grass_and_sound_of_a_user_may_be_fewer_than_the_papers(tmp_path, monkey
     np.save(tmp_path / "mine/grass.npy", rng.random((40, 50)))
     wavfile.write(tmp_path / "mine/sound/a.wav", 16000, rng.normal(0, 3000, 700).astype(np.int16))
     ranks = Ranks()
-    own = own_data(str(tmp_path / "mine"))
-    sources = {name: prepare(name, tmp_path / "data", own[name], ranks) for name in ("grass", "sound")}
+    own = find_own_data(str(tmp_path / "mine"))
+    sources = {name: prepare_data(name, tmp_path / "data", own[name], ranks) for name in ("grass", "sound")}
     assert FileRows(sources["grass"]).points == 40000
-    assert 400 < FileRows(sources["sound"]).points <= 501  # without what is silent at the ends
+    assert 400 < FileRows(sources["sound"]).points <= 501  # without silence at both ends
     argv = ["et-2010", "--only", "linca-sound", "--data", str(tmp_path / "mine"), "--output", str(tmp_path / "here")]
     assert main(ranks, argv) == 0
     done = tomllib.loads((tmp_path / "here/linca-sound/job.toml").read_text())
@@ -136,14 +136,14 @@ def test_a_signal_between_two_experiments_is_heard(tmp_path, monkeypatch, capsys
 
     def signalled(*args):
         os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.5)  # a thread hears it
-        return judge(*args)
+        time.sleep(0.5)  # a thread receives it
+        return summarise_trials(*args)
 
-    monkeypatch.setattr(kinds, "judge", signalled)
+    monkeypatch.setattr(kinds, "summarise_trials", signalled)
     with signals_restored():
-        assert main(Ranks(), ["et-2010", *only, "--output", str(tmp_path)]) == STOPPED
+        assert main(Ranks(), ["et-2010", *only, "--output", str(tmp_path)]) == EXIT_STOPPED
     assert (
-        "stopped by a signal before linca-bars-noisy, begun by moments; the same command goes on"
+        "stopped by a signal before linca-bars-noisy, begun by moments; the same command resumes"
         in capsys.readouterr().out
     )
 
@@ -152,7 +152,7 @@ def test_data_of_a_user_that_are_there_twice_are_refused(tmp_path):
     for name in ("grass.png", "grass-2.png"):
         (tmp_path / name).touch()
     with pytest.raises(UserError, match=r"expected one grass, found grass-2.png, grass.png"):
-        own_data(str(tmp_path))
+        find_own_data(str(tmp_path))
 
 
 def test_the_best_of_sets_on_the_same_data_and_scenes_beyond_gamma_are_rows(tmp_path):
@@ -173,16 +173,16 @@ def test_scenes_of_any_number_of_causes_are_explained_by_what_was_learned(tmp_pa
     found = explain_scenes(Ranks(), str(JOBS / "oca-2014/colored-bars.toml"), settings, tmp_path / "run", None)
     many = found.causes > 3
     assert 50 < many.sum() < 200
-    assert found.alike[~many].mean() > 0.9
-    assert found.alike[many].mean() > 0.7
+    assert found.recognised[~many].mean() > 0.9
+    assert found.recognised[many].mean() > 0.7
 
 
 def test_icons_of_a_theme_stand_for_objects(tmp_path):
-    for name in OBJECTS:
+    for name in ICON_NAMES:
         (tmp_path / "theme" / f"{name}.png").parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "theme" / f"{name}.png").write_bytes(name.encode())
-    place = icons(tmp_path, tmp_path / "theme")
+    place = write_icons(tmp_path, tmp_path / "theme")
     assert len(list(place.iterdir())) == 20
     assert (place / "places-folder.png").read_bytes() == b"places/folder"
-    with pytest.raises(UserError, match="expected an icon of tango-icon-theme, found none; apt-get install it"):
-        icons(tmp_path, tmp_path)
+    with pytest.raises(UserError, match="expected an icon, found none; apt-get install tango-icon-theme"):
+        write_icons(tmp_path, tmp_path)

@@ -1,4 +1,4 @@
-"""The sounds and voices commands as their users see them, against plain computations."""
+"""The commands sounds and voices, compared with plain computations."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from parallel_et.errors import UserError
 from parallel_et.job.job import read_job
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.preprocessing.recordings import SoundSteps, Spectrogram, resample
-from parallel_et.preprocessing.speech import RATE, VOICES, speak
+from parallel_et.preprocessing.speech import VOICE_RATE_HZ, VOICES, record_voices
 from parallel_et.preprocessing.wave_files import Recording, read_recording
 from parallel_et.storage.output import Output
 
@@ -31,14 +31,14 @@ LENGTHS = {"a.wav": 1600, "b.wav": 2000, "c.wav": 1800}
 
 
 def call(command, *args, comm=MPI.COMM_SELF):
-    """A command in this process, as its ranks run it; returns its exit code."""
+    """Run a command in this process and return its exit code."""
     with signals_restored():
         return import_module(f"parallel_et.cli.{command}").main(Ranks(comm), list(map(str, args)))
 
 
 @pytest.fixture
 def made(place, tmp_path, monkeypatch, capsys):
-    """What a command writes, its attributes and what it says."""
+    """Run a command; return its dataset, its attributes and its output."""
 
     def make(*args, table="segments"):
         monkeypatch.chdir(place)
@@ -60,7 +60,7 @@ def place(tmp_path_factory):
 
 
 def record(place):
-    """Chirps with silence around, of different loudness."""
+    """Return chirps of different loudness, with silence at both ends."""
     (place / "in").mkdir()
     rng = np.random.default_rng(3)
     for k, (name, length) in enumerate(LENGTHS.items()):
@@ -112,20 +112,20 @@ def test_a_sine_is_the_same_at_another_rate(place, made):
     np.testing.assert_allclose(found[400:-400], np.sin(2 * np.pi * 440 * np.arange(8000) / 16000)[400:-400], atol=2e-3)
     high = np.sin(2 * np.pi * 9500 * np.arange(11025) / 22050)
     assert np.abs(resample(high, 22050, 16000)[400:-400]).max() < 0.02
-    same, notes = SoundSteps(rate=22050).make_ready("x", Recording(22050, sine[:, None]))
+    same, notes = SoundSteps(rate=22050).apply("x", Recording(22050, sine[:, None]))
     np.testing.assert_array_equal(same, sine)
     assert notes == {"recorded at": 22050}
     wavfile.write(place / "sine.wav", 22050, sine)
     rows, about, said = made("sine.wav", "in/a.wav", "--rate", "8000", "--length", "100")
-    assert "1 of 2 recordings resampled to 8000 Hz, from 22050" in said
+    assert "1 of 2 recordings resampled from 22050 to 8000 Hz" in said
     assert about["sampling rate"] == 8000
     np.testing.assert_allclose(rows[:3901, 0], resample(sine, 22050, 8000)[:3901], atol=1e-6)
 
 
 def test_channels_are_averaged_or_chosen():
     both = Recording(8000, np.array([[1.0, 3.0], [2.0, -4.0]]))
-    assert SoundSteps().make_ready("x", both)[0].tolist() == [2.0, -1.0]
-    assert SoundSteps(channel=2).make_ready("x", both)[0].tolist() == [3.0, -4.0]
+    assert SoundSteps().apply("x", both)[0].tolist() == [2.0, -1.0]
+    assert SoundSteps(channel=2).apply("x", both)[0].tolist() == [3.0, -4.0]
 
 
 def test_spectrograms_are_plain_fourier_sums_on_a_scale_of_decibels(place, made):
@@ -158,7 +158,7 @@ def test_a_tone_is_loudest_in_its_band_whatever_the_options():
     assert to.length == 240
     for band in (4, 15):
         tone = np.sin(2 * np.pi * to.centres()[band] / 8000 * np.arange(240))
-        levels = to.magnitudes(tone[None], 8000)[0]
+        levels = to.compute_decibels(tone[None], 8000)[0]
         assert levels.shape == (20, 3)
         assert (levels.argmax(0) == band).all()
 
@@ -199,7 +199,7 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
     assert done.stdout.count("skipped") == 4
     assert "skipped quiet.wav: expected sound, found silence\n" in done.stdout
     assert "skipped short.wav: expected at least 100 samples, found 50\n" in done.stdout
-    assert "skipped slow.wav: expected 8000 Hz as of the first recording, found 4000 Hz; --rate" in done.stdout
+    assert "skipped slow.wav: expected 8000 Hz as in the first recording, found 4000 Hz; --rate" in done.stdout
     with h5py.File(tmp_path / "sounds.h5") as file:
         assert [r["file"] for r in json.loads(file.attrs["recordings"])] == list(LENGTHS)
 
@@ -213,7 +213,7 @@ def test_what_was_interrupted_goes_on(made, tmp_path, monkeypatch, capsys):
         write(output, first, arrays)
         if not sent:
             sent.append(os.kill(os.getpid(), signal.SIGTERM))
-        time.sleep(0.3)  # there are eight pieces, a signal is heard between two of them
+        time.sleep(0.3)  # a signal takes effect between two of the eight pieces
 
     with monkeypatch.context() as patch:
         patch.setattr(Output, "write", slow)
@@ -226,7 +226,8 @@ def test_what_was_interrupted_goes_on(made, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "options, caption", [((), "Waveforms: 12.5 ms of time"), (("--spectrogram",), "100 to 4000 Hz")]
+    "options, caption",
+    [((), "Fields are waveforms. The horizontal axis is time, 12.5 ms."), (("--spectrogram",), "100 to 4000 Hz")],
 )
 def test_a_report_tells_sounds_from_other_curves(place, tmp_path, monkeypatch, options, caption):
     monkeypatch.chdir(tmp_path)
@@ -249,20 +250,18 @@ def test_ten_voices_speak(tmp_path, capsys):
     assert call("voices", "--output", tmp_path / "voices") == 0
     assert "result: 10 recordings in" in capsys.readouterr().out
     spoken = [read_recording(str(tmp_path / "voices" / voice.file)) for voice in VOICES]
-    assert {rate for rate, _ in spoken} == {RATE}
+    assert {rate for rate, _ in spoken} == {VOICE_RATE_HZ}
     assert len({samples.tobytes() for _, samples in spoken}) == 10
     assert all(0.1 < np.abs(samples).max() < 1 for _, samples in spoken)  # loud, and not clipped
-    ready = [SoundSteps(trim=40, scale=5).make_ready("x", recording)[0] for recording in spoken]
+    ready = [SoundSteps(trim=40, scale=5).apply("x", recording)[0] for recording in spoken]
     points = sum(len(samples) - 199 for samples in ready)
-    assert 389_510 <= points < 1.03 * 389_510  # as many as in the paper, and not many more
+    assert 389_510 <= points < 1.03 * 389_510  # the number of the paper, and at most 3 % more
 
 
 def test_without_the_program_one_line_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        UserError, match="espeak-ng: expected this program to speak, found none; apt-get install espeak-ng"
-    ):
-        speak(tmp_path / "voices")
+    with pytest.raises(UserError, match="espeak-ng: expected this program, found none; apt-get install espeak-ng"):
+        record_voices(tmp_path / "voices")
     assert not (tmp_path / "voices").exists()
 
 

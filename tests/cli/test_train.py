@@ -1,4 +1,4 @@
-"""The train command as its users see it."""
+"""The command train."""
 
 import os
 import pty
@@ -93,7 +93,7 @@ def test_another_job_is_refused_with_the_keys_that_differ(finished):
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "runs/demo: holds a run of another job; use another --output, or --fresh to start over, "
-        "or go on all the same with --allow run.snapshots",
+        "or resume it with --allow run.snapshots",
         "  run.snapshots: 25 there, 10 here",
     ]
 
@@ -129,7 +129,7 @@ def test_mostly_negative_data_are_warned_of_where_fields_cannot_be(tmp_path):
         "[anneal]\niterations = 2\n"
     )
     done = call("train", "job.toml", cwd=tmp_path)
-    assert "warning: 100% of the data is negative, the fields of nmf cannot be" in done.stdout
+    assert "warning: 100% of the data are negative, but the fields of nmf are not" in done.stdout
     done = call("train", "job.toml", "--set", "model.name=linca", "--fresh", cwd=tmp_path)
     assert "warning" not in done.stdout
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from brute import as_binary
 
-from parallel_et.core.latent_states import Latents, Table, in_order, places
+from parallel_et.core.latent_states import Latents, Table, places_by_atom, states_of_places
 
 
 @pytest.mark.parametrize("candidates, gamma", [(c, g) for c in range(1, 8) for g in range(1, c + 1)])
@@ -33,6 +33,6 @@ def test_the_table_has_every_state_once_and_is_a_tree(candidates, gamma):
 
 def test_states_are_written_down_as_places_and_read_back():
     states = np.array([[2, 0, 3], [1, -1, -1], [-1, -1, -1]], np.int32)
-    table = places(states, 4)
+    table = places_by_atom(states, 4)
     assert table.tolist() == [[2, 0, 1, 3], [0, 1, 0, 0], [0, 0, 0, 0]]
-    assert in_order(table).tolist() == states.tolist()
+    assert states_of_places(table).tolist() == states.tolist()

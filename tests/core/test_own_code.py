@@ -1,4 +1,4 @@
-"""Models and schemes of one's own: from a file, from a package, from a script; and whose code is executed."""
+"""User-defined models and schemes: from a file, a package or a script; and which code is executed."""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -49,8 +49,8 @@ BARS = {"source": "bars", "points": 40}
 
 
 @pytest.fixture(autouse=True)
-def forgotten(monkeypatch):
-    """What a test registers is forgotten after it."""
+def empty_registries(monkeypatch):
+    """Registrations of a test, which end with the test."""
     for registry in (MODELS, SCHEMES):
         monkeypatch.setattr(registry, "_own", {})
 
@@ -79,7 +79,7 @@ def test_it_is_resumed_only_with_the_same_file(place, tmp_path):
     for newest in sorted((tmp_path / "runs/job/checkpoints").glob("*.h5"))[1:]:
         newest.unlink()
     done = call("train", "job.toml", cwd=tmp_path)
-    assert "goes on from 0000" in done.stdout
+    assert "resumes from 0000" in done.stdout
     assert learned(tmp_path / "runs/job/result.h5") == learned(place / "runs/job/result.h5")
     (tmp_path / "own_model.py").write_text((tmp_path / "own_model.py").read_text() + "\n")
     done = call("train", "job.toml", cwd=tmp_path)
@@ -102,7 +102,7 @@ def test_reading_a_run_executes_only_what_is_named_or_trusted(place, tmp_path, n
         code.write_text(f'open("executed", "w")\n{code.read_text()}')
     done = call(name, *READERS[name], cwd=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "own_model.py: expected to be named again or trusted, as it is code, found neither" in done.stderr
+    assert "own_model.py: expected permission to execute this code, found none" in done.stderr
     for other in (["--trust"], ["--model", "own_model.py"]):  # these are not the same file any more
         done = call(name, *READERS[name], *other, cwd=tmp_path)
         assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -118,7 +118,7 @@ def test_reading_a_run_executes_only_what_is_named_or_trusted(place, tmp_path, n
     assert load(tmp_path / "runs/job").W.shape == (25, 10)
 
 
-def test_what_is_inferred_of_a_model_of_a_file_has_its_shapes(place):
+def test_inference_with_a_model_of_a_file_has_the_right_shapes(place):
     done = call("infer", "runs/job", "job", "--trust", "--output", "shapes.h5", cwd=place)
     assert done.returncode == 0, done.stderr
     with h5py.File(place / "shapes.h5") as file:
@@ -150,7 +150,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_is_no_model_is_told_in_one_line(name, tmp_path):
+def test_a_file_without_a_model_is_refused_in_one_line(name, tmp_path):
     text, line = FILES[name]
     if text is not None:
         (tmp_path / "m.py").write_text(text)
@@ -187,13 +187,13 @@ def test_a_script_registers_its_own():
     assert fit({**job_table({"name": "mine", "causes": 4}, {"scheme": "exact"}), "data": BARS}).W.shape == (25, 4)
 
 
-def test_what_is_derived_with_methods_of_its_own_gets_block_by_block():
+def test_blocks_are_not_merged_for_subclasses_with_other_methods():
     sizes = []
 
     class CountingView(LinCAView):
-        def __init__(self, evaluator, block, singles=False):
+        def __init__(self, evaluator, block, singletons=False):
             sizes.append(len(block))
-            super().__init__(evaluator, block, singles)
+            super().__init__(evaluator, block, singletons)
 
     class Counting(LinCA):
         View = CountingView
@@ -217,7 +217,7 @@ def test_what_is_derived_with_methods_of_its_own_gets_block_by_block():
 
 
 def test_a_large_model_that_is_derived_may_prepare_otherwise_but_not_change_its_sums(monkeypatch):
-    monkeypatch.setattr(linear, "LARGE", 0)
+    monkeypatch.setattr(linear, "DISTRIBUTED_M_STEP_PRODUCTS", 0)
 
     class Plain(LinCA):
         def evaluator(self, params, settings):
@@ -240,7 +240,7 @@ def test_a_large_model_that_is_derived_may_prepare_otherwise_but_not_change_its_
 
 
 def test_fits_in_threads_of_one_process_do_not_disturb_each_other(monkeypatch):
-    monkeypatch.setattr(linear, "LARGE", 0)
+    monkeypatch.setattr(linear, "DISTRIBUTED_M_STEP_PRODUCTS", 0)
     table = {
         **job_table({"name": "linca", "causes": 8}, {"candidates": 4, "gamma": 2}, {"iterations": 20}),
         "data": BARS,
@@ -252,7 +252,7 @@ def test_fits_in_threads_of_one_process_do_not_disturb_each_other(monkeypatch):
     assert [W.tobytes() for W in found] == [W.tobytes() for W in expected]
 
 
-def test_a_pair_of_model_and_scheme_that_cannot_be_gets_one_line_that_says_which_can():
+def test_an_impossible_pair_of_model_and_scheme_is_refused_with_the_possible_schemes():
     @runtime_checkable
     class Sweeps(Protocol):
         def sweep(self): ...
@@ -296,7 +296,7 @@ BROKEN = {
     "a sum too few": (
         "accumulate",
         lambda *a: {"active": np.ones(4)},
-        "accumulate: expected the statistics shares, active",
+        "accumulate: expected the statistics counts, active",
     ),
     "no usage": (
         "statistics",
@@ -313,7 +313,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_model_that_breaks_the_contract_is_told_in_one_line(name):
+def test_a_model_that_breaks_the_contract_is_refused_in_one_line(name):
     method, broken, line = BROKEN[name]
     own = {}
     exec(compile((EXAMPLES / "own_model.py").read_text(), "own_model.py", "exec"), own)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parallel_et.core.latent_states import listed
+from parallel_et.core.latent_states import states_of_binary
 from parallel_et.core.posterior import Draws, Listed, Sparse, weigh
 
 
@@ -30,7 +30,7 @@ def test_listed_states_have_the_means_pairs_and_best_of_their_weights():
 def test_draws_have_the_means_pairs_and_best_of_their_states_and_values():
     rng = np.random.default_rng(2)
     n, K, atoms = 9, 12, 4
-    states = listed(rng.random((n * K, atoms)) < 0.4).reshape(n, K, -1)
+    states = states_of_binary(rng.random((n * K, atoms)) < 0.4).reshape(n, K, -1)
     values, q = rng.normal(1, 2, states.shape), rng.dirichlet(np.ones(K), n)
     q[0] = 1 / K  # of equal draws the state that is there most often
     q[3, 5] = 0.0

@@ -23,7 +23,7 @@ def source(points=400, seed=3, **options):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_has_its_number_of_different_bars(name):
     options, count = VARIANTS[name]
-    assert BarsOptions(points=1, **options).mistakes() == []
+    assert BarsOptions(points=1, **options).inconsistencies() == []
     bars = bar_fields(BarsOptions(points=1, **options))
     assert len(np.unique(bars, axis=0)) == len(bars) == count == BarsOptions(points=1, **options).bars
     assert set(np.unique(np.abs(bars))) == {0.0, 10.0}
@@ -33,9 +33,9 @@ def test_every_variant_has_its_number_of_different_bars(name):
 def test_bars_are_counted_and_not_built_to_see_what_a_job_asks():
     tracemalloc.start()
     options = BarsOptions(points=100, grid=1000, probability=0.001)
-    assert options.mistakes() == []
+    assert options.inconsistencies() == []
     large = Bars(options, 1, None)
-    assert (large.dims, large.holds > 16e9) == (1_000_000, True)
+    assert (large.dims, large.working_bytes > 16e9) == (1_000_000, True)
     assert tracemalloc.get_traced_memory()[1] < 1e6
     tracemalloc.stop()
 
@@ -115,9 +115,9 @@ def test_hues_are_as_different_as_can_be_and_dealt_out_by_the_seed():
     keys = {"grid": 4, "value": 1.0, "probability": 0.25, "overlap": "nearest"}
     in_order = source(colours="hues", **keys).features
     np.testing.assert_allclose(in_order[[0, 2, 4, 6]], [[1, 0, 0], [0.5, 1, 0], [0, 1, 1], [0.5, 0, 1]])
-    dealt = [source(colours="dealt", seed=seed, **keys).features.tolist() for seed in (1, 1, 2)]
-    assert dealt[0] == dealt[1] != dealt[2]
-    assert sorted(dealt[0]) == sorted(dealt[2]) == sorted(in_order.tolist())
+    shuffled = [source(colours="dealt", seed=seed, **keys).features.tolist() for seed in (1, 1, 2)]
+    assert shuffled[0] == shuffled[1] != shuffled[2]
+    assert sorted(shuffled[0]) == sorted(shuffled[2]) == sorted(in_order.tolist())
 
 
 def test_coloured_bars_that_add_up_are_fields_of_all_channels():
@@ -128,14 +128,14 @@ def test_coloured_bars_that_add_up_are_fields_of_all_channels():
 
 def test_negative_bars_hide_nothing():
     options = BarsOptions(points=1, overlap="nearest", negative=0.5)
-    assert [key for key, *_ in options.mistakes()] == ["negative"]
+    assert [key for key, *_ in options.inconsistencies()] == ["negative"]
 
 
 def test_bars_of_any_grey_value_have_its_mean_and_standard_deviation():
     drawn = source(points=4000, value=10.0, std=2.5, probability=0.5, overlap="max", noise={"kind": "none"}, grid=2)
     truth = drawn.truth()
     assert (float(truth["mu"]), float(truth["psi"])) == (1.0, 0.0625)
-    Y, s = drawn.read(0, 4000), np.concatenate([states for _, _, states in drawn.drawn(0, 4000)])
+    Y, s = drawn.read(0, 4000), np.concatenate([states for _, _, states in drawn.draw_groups(0, 4000)])
     shown = Y[s.sum(1) == 1].max(1)
     assert shown.mean() == pytest.approx(10.0, abs=5 * 2.5 / np.sqrt(len(shown)))
     assert shown.std() == pytest.approx(2.5, rel=5 / np.sqrt(2 * len(shown)))

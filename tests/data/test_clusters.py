@@ -1,4 +1,4 @@
-"""Round clusters: what is drawn is what was asked for."""
+"""Round clusters: drawn points have the requested distribution."""
 
 import numpy as np
 import pytest

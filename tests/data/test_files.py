@@ -10,8 +10,8 @@ from parallel_et.data.base import ArrayRows
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.job.job import read_job
-from parallel_et.runs.setup import largest_of
-from parallel_et.storage.checksum import check_seal
+from parallel_et.runs.setup import largest_magnitudes
+from parallel_et.storage.checksum import check_checksum
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ def test_rows_are_read_as_they_are_and_integers_converted(tmp_path, kind, stored
     table = (np.random.default_rng(1).random((17, 2, 3)) * 9).astype(stored)
     if kind == "npy":
         np.save(tmp_path / "d.npy", table)
-        place = f"{tmp_path}/d.npy"
+        location = f"{tmp_path}/d.npy"
     else:
         with h5py.File(tmp_path / "d.h5", "w") as file:
             file["a/rows"] = table
-        place = f"{tmp_path}/d.h5:/a/rows"
-    rows = FileRows(place)
+        location = f"{tmp_path}/d.h5:/a/rows"
+    rows = FileRows(location)
     assert (rows.points, rows.dims, rows.shape) == (17, 6, (2, 3))
     part = rows.read(5, 9)
     assert part.dtype == read
@@ -56,7 +56,7 @@ def test_hdf5_rows_are_read_however_they_lie(layout, tmp_path, monkeypatch):
     with h5py.File("d.h5", "w", **of_file) as file:
         file.create_dataset("rows", **({"shape": table.shape, "dtype": "f4"} | of_dataset))[...] = table
     rows = FileRows("d.h5:/rows")
-    assert (rows._place is not None) == plain
+    assert (rows._offset is not None) == plain
     np.testing.assert_array_equal(rows.read(3, 15), table[3:15])
 
 
@@ -69,9 +69,9 @@ def test_virtual_rows_and_columns_first_are_left_to_their_libraries(tmp_path, mo
         layout = h5py.VirtualLayout((17, 6), float)
         layout[:] = h5py.VirtualSource(file["part"])
         file.create_virtual_dataset("rows", layout)
-    for place in ("d.npy", "d.h5:/rows"):
-        assert FileRows(place)._place is None
-        np.testing.assert_array_equal(FileRows(place).read(3, 15), table[3:15])
+    for location in ("d.npy", "d.h5:/rows"):
+        assert FileRows(location)._offset is None
+        np.testing.assert_array_equal(FileRows(location).read(3, 15), table[3:15])
 
 
 HEADERS = [  # each was the end of NumPy with another kind of error
@@ -105,24 +105,26 @@ def test_a_value_that_is_not_finite_is_named_in_any_precision():
         rows = np.zeros((4, 3), kind)
         rows[2, 1] = np.inf
         with pytest.raises(UserError, match=r"data: row 12: expected numbers below 1e\+100, found inf in column 1"):
-            largest_of(rows, 10, "data")
+            largest_magnitudes(rows, 10, "data")
 
 
-@pytest.mark.parametrize("place", ["d.npy", "d.h5:/plain", "d.h5:/chunked"])
-def test_a_file_that_vanishes_while_it_is_read_is_not_called_damaged(place, tmp_path, monkeypatch):
+@pytest.mark.parametrize("location", ["d.npy", "d.h5:/plain", "d.h5:/chunked"])
+def test_a_file_that_vanishes_while_it_is_read_is_not_called_damaged(location, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("d.npy", np.ones((40, 6)))
     with h5py.File("d.h5", "w") as file:
         file["plain"] = np.ones((40, 6))
         file.create_dataset("chunked", data=np.ones((40, 6)), chunks=(8, 6))
-    rows, read, path = FileRows(place), FileRows._read, place.partition(":")[0]
-    monkeypatch.setattr(FileRows, "_read", lambda *args: os.unlink(path) or read(*args))  # between a look and the next
+    rows, read, path = FileRows(location), FileRows._read_unchecked, location.partition(":")[0]
+    monkeypatch.setattr(
+        FileRows, "_read_unchecked", lambda *args: os.unlink(path) or read(*args)
+    )  # between a look and the next
     with pytest.raises(UserError, match=f"^{path}: expected the file that the run began with, found nothing there$"):
         rows.read(3, 15)
 
 
-@pytest.mark.parametrize("place", ["at 10:30/d.npy", "at 10:30/d.h5:/a:b", "d:1.npy", "d.h5:/a:b"])
-def test_colons_in_the_names_of_folders_files_and_datasets_are_no_hindrance(place, tmp_path, monkeypatch):
+@pytest.mark.parametrize("location", ["at 10:30/d.npy", "at 10:30/d.h5:/a:b", "d:1.npy", "d.h5:/a:b"])
+def test_colons_in_the_names_of_folders_files_and_datasets_are_no_hindrance(location, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "at 10:30").mkdir()
     table = np.arange(12.0).reshape(4, 3)
@@ -131,14 +133,14 @@ def test_colons_in_the_names_of_folders_files_and_datasets_are_no_hindrance(plac
     for path in ("at 10:30/d.h5", "d.h5"):
         with h5py.File(path, "w") as file:
             file["a:b"] = table
-    np.testing.assert_array_equal(FileRows(place).read(0, 4)[:, :3], table)
+    np.testing.assert_array_equal(FileRows(location).read(0, 4)[:, :3], table)
 
 
-@pytest.mark.parametrize("place", ["d.npy", "d.h5:/rows"])
+@pytest.mark.parametrize("location", ["d.npy", "d.h5:/rows"])
 @pytest.mark.parametrize("kind", ["a pipe", "a socket", "a device", "a directory"])
-def test_what_is_no_file_is_refused_at_once(place, kind, tmp_path, monkeypatch):
+def test_what_is_no_file_is_refused_at_once(location, kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = place.partition(":")[0]
+    path = location.partition(":")[0]
     match kind:
         case "a pipe":
             os.mkfifo(path)
@@ -149,11 +151,11 @@ def test_what_is_no_file_is_refused_at_once(place, kind, tmp_path, monkeypatch):
         case _:
             os.mkdir(path)
     with pytest.raises(UserError, match=f"^{path}: expected an? .* file, found {kind}$"):
-        FileRows(place)
+        FileRows(location)
     with pytest.raises(UserError, match=f"^{path}: expected a job file of at most [0-9]+ bytes, found {kind}$"):
         read_job(path)
     with pytest.raises(UserError, match=f"expected .*, found .*{kind.partition(' ')[2]}"):
-        check_seal(path)
+        check_checksum(path)
 
 
 @pytest.mark.parametrize(

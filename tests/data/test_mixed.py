@@ -1,4 +1,4 @@
-"""Sounds that are mixed as waves: what is seen of them, and what is refused."""
+"""Mixed sounds: their log-spectrograms, and refused input."""
 
 import numpy as np
 import pytest
@@ -21,14 +21,14 @@ def source_of(place, waves, **data):
 
 
 def tones():
-    """A loud one at 500 Hz, a softer one at 2000 Hz that ends, and one by 60 dB softer than the first."""
+    """Return a loud tone at 500 Hz, a softer tone at 2000 Hz that ends, and a tone 60 dB below the first."""
     waves = np.array([np.sin(2 * np.pi * hertz * SAMPLES) for hertz in (500.0, 2000.0, 1000.0)])
     waves[1, 400:] = 0.0
     return waves * np.array([1.0, 0.3, 1e-3])[:, None]
 
 
-def long_way(wave, source):
-    """Power by frequency and window."""
+def reference_power(wave, source):
+    """Compute the power of a wave by frequency and window."""
     power, k = np.empty(source.shape), np.arange(WINDOW)
     hamming = 0.54 - 0.46 * np.cos(2 * np.pi * k / (WINDOW - 1))
     for c, hertz in enumerate(100 * 40 ** (np.arange(50) / 49)):
@@ -43,12 +43,12 @@ def test_points_are_log_spectrograms_of_sums_of_waves(tmp_path):
     waves = tones()
     source = source_of(tmp_path, waves)
     assert (source.shape, source.dims) == ((50, 9), 450)
-    loudest = max(long_way(wave, source).max() for wave in waves)
+    loudest = max(reference_power(wave, source).max() for wave in waves)
     rows, states = source.group(0)
     np.testing.assert_array_equal(source.read(0, 256)[:, :450], rows)
     assert states.mean() == pytest.approx(0.4, abs=0.06)
     for n in [int(np.argmax(states.sum(1) == k)) for k in (0, 2, 3)]:
-        power = long_way(states[n] @ waves, source)
+        power = reference_power(states[n] @ waves, source)
         with np.errstate(divide="ignore"):
             decibels = 10 * np.log10(power / loudest)
         expected = np.maximum(0.0, 10 * (1 + decibels / 42.8)).ravel()
@@ -66,9 +66,9 @@ def test_the_truth_is_what_is_seen_of_each_sound_alone(tmp_path):
 
 
 def test_other_waves_are_other_data(tmp_path):
-    first = source_of(tmp_path, tones()).state()
-    assert first == source_of(tmp_path, tones()).state()
-    assert first != source_of(tmp_path, 1.1 * tones()).state()
+    first = source_of(tmp_path, tones()).version()
+    assert first == source_of(tmp_path, tones()).version()
+    assert first != source_of(tmp_path, 1.1 * tones()).version()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_other_waves_are_other_data(tmp_path):
     ],
 )
 def test_what_cannot_be_seen_is_refused_in_a_line(tmp_path, waves, keys, line):
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         source_of(tmp_path, waves, **keys)
-    assert str(told.value).endswith(line)
-    assert "\n" not in str(told.value)
+    assert str(error.value).endswith(line)
+    assert "\n" not in str(error.value)

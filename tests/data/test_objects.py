@@ -1,17 +1,17 @@
-"""Scenes of objects out of a folder of pictures: what is there hides what is behind it."""
+"""Scenes of objects from a folder of pictures: near objects hide far objects."""
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from parallel_et.data.base import shown
+from parallel_et.data.base import show_nearest
 from parallel_et.data.objects import Objects, ObjectsOptions
 from parallel_et.errors import UserError
 from parallel_et.job.job import check_job
 
 
 def picture(path, colour, size=8):
-    """A disc of one colour on a transparent ground."""
+    """Write a picture of a disc of one colour on a transparent background."""
     y, x = np.mgrid[:size, :size] - (size - 1) / 2
     image = np.zeros((size, size, 4), np.uint8)
     image[x**2 + y**2 < size**2 / 4] = (*colour, 255)
@@ -60,7 +60,7 @@ def test_every_pixel_of_a_scene_shows_one_object_that_is_there_or_none(folder):
 def test_data_depend_on_the_seed_and_the_pictures_alone(folder):
     rows = source(folder, sigma=0.3).read(0, 300)
     assert (source(folder, sigma=0.3).read(100, 140) == rows[100:140]).all()
-    assert source(folder, seed=4).state() != source(folder).state() == source(folder).state()
+    assert source(folder, seed=4).version() != source(folder).version() == source(folder).version()
     picture(folder / "a.png", (200, 0, 0))
     assert (source(folder, sigma=0.3).read(0, 300) != rows).any()
 
@@ -68,8 +68,8 @@ def test_data_depend_on_the_seed_and_the_pictures_alone(folder):
 def test_the_nearest_is_shown():
     masks, colours = np.array([[1, 1, 0], [0, 1, 1]], bool), np.array([[2.0], [3.0]])
     s, near = np.ones((2, 2), bool), np.array([[0.1, 0.2], [0.2, 0.1]])
-    assert shown(s, near, masks, colours).tolist() == [[2, 3, 3], [2, 2, 3]]
-    assert shown(s & [True, False], near, masks, colours).tolist() == [[2, 2, 0]] * 2
+    assert show_nearest(s, near, masks, colours).tolist() == [[2, 3, 3], [2, 2, 3]]
+    assert show_nearest(s & [True, False], near, masks, colours).tolist() == [[2, 2, 0]] * 2
 
 
 def test_what_is_no_folder_of_objects_is_refused_in_one_line(folder):
@@ -81,7 +81,9 @@ def test_what_is_no_folder_of_objects_is_refused_in_one_line(folder):
     with pytest.raises(UserError, match=r"b.png: expected a PNG file, found"):
         source(folder).truth()
     picture(folder / "b.png", (0, 0, 0))
-    with pytest.raises(UserError, match=r"b.png: expected an object that is neither transparent nor black"):
+    with pytest.raises(
+        UserError, match=r"b.png: expected an object with pixels that are neither transparent nor black"
+    ):
         source(folder).truth()
     data = {"source": "objects", "points": 10, "folder": ".", "size": 50}
     with pytest.raises(UserError, match=r"data.size: expected at most data.grid = 35, found 50"):

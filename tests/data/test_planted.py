@@ -1,4 +1,4 @@
-"""Planted fields: what is drawn is what was asked for."""
+"""Planted fields: drawn fields and points have the requested distribution."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Rows that are read again in every pass: the same rows and the same bits, in bounded memory, errors told at once."""
+"""Streamed rows: same rows and same bits as in memory, bounded memory, and immediate errors."""
 
 import dataclasses
 import os
@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 from launch import ended, launch
 from problems import job_table, problem_of, settings_at
-from test_faults import SECONDS, begin
+from test_faults import SECONDS, start_training
 
 from parallel_et import fit
 from parallel_et.data.base import ArrayRows, Source
 from parallel_et.data.files import FileRows
-from parallel_et.data.stream import ALIVE, Streamed, rows_of
+from parallel_et.data.stream import CHUNKS_IN_MEMORY, StreamedRows, open_rows
 from parallel_et.em.e_step import EStep
 from parallel_et.errors import UserError
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.parallel.shards import Shard
-from parallel_et.parallel.threads import Team
+from parallel_et.parallel.threads import ThreadTeam
 
 TABLE = np.random.default_rng(1).normal(size=(1003, 7))
 SHARD = Shard.of(1003, 16, 1, 2)  # rows 496 to 1002 in 32 blocks, the last one of 11
@@ -32,7 +32,7 @@ ROW = 7 * 8
 
 
 class Watched(Source):
-    """Rows of a table; keeps track of what was read, and of how many chunks are in memory."""
+    """Rows of a table, with records of all reads and of the number of chunks in memory."""
 
     def __init__(self):
         self.points, self.dims, self.shape = 1003, 7, (7,)
@@ -65,21 +65,26 @@ def wait_for(condition):
 
 def test_a_pass_reads_every_chunk_once_and_the_first_again_ahead_of_the_next():
     source = Watched()
-    rows = Streamed(source, SHARD, room=ALIVE * 5 * 16 * ROW)
+    rows = StreamedRows(source, SHARD, memory_bytes=CHUNKS_IN_MEMORY * 5 * 16 * ROW)
     chunks = list(range(496, 1003, 5 * 16))
     for _ in range(3):
         for block in SHARD.blocks():
             np.testing.assert_array_equal(rows[block][:, :7], TABLE[496:][block])
     wait_for(lambda: len(source.read_from) == 3 * len(chunks) + 1)
     assert source.read_from == [*chunks, *chunks, *chunks, 496]
-    assert source.most < ALIVE
-    assert (len(rows), rows.shape, rows.dtype, rows.nbytes) == (507, (507, 7), np.float64, ALIVE * 5 * 16 * ROW)
+    assert source.most < CHUNKS_IN_MEMORY
+    assert (len(rows), rows.shape, rows.dtype, rows.nbytes) == (
+        507,
+        (507, 7),
+        np.float64,
+        CHUNKS_IN_MEMORY * 5 * 16 * ROW,
+    )
 
 
-def test_the_first_chunks_stay_if_there_is_room(monkeypatch):
-    monkeypatch.setattr("parallel_et.data.stream.LARGEST", 16 * ROW)  # a block
+def test_the_first_chunks_stay_if_memory_is_left(monkeypatch):
+    monkeypatch.setattr("parallel_et.data.stream.MAX_CHUNK_BYTES", 16 * ROW)  # a block
     source = Watched()
-    rows = Streamed(source, SHARD, room=(ALIVE + 20) * 16 * ROW)
+    rows = StreamedRows(source, SHARD, memory_bytes=(CHUNKS_IN_MEMORY + 20) * 16 * ROW)
     for _ in range(3):
         for block in SHARD.blocks():
             np.testing.assert_array_equal(rows[block][:, :7], TABLE[496:][block])
@@ -90,23 +95,23 @@ def test_the_first_chunks_stay_if_there_is_room(monkeypatch):
 
 def test_the_next_chunk_is_read_before_it_is_asked_for():
     source = Watched()
-    rows = Streamed(source, SHARD, room=0)
+    rows = StreamedRows(source, SHARD, memory_bytes=0)
     rows[slice(0, 16)]
     wait_for(lambda: source.read_from == [496, 512])
 
 
-@pytest.mark.parametrize("room", [0, 4 * 3 * 16 * ROW, 10**9])
-def test_blocks_may_be_asked_for_in_any_order_and_several_at_once(room):
-    rows, blocks = Streamed(Watched(), SHARD, room), list(SHARD.blocks())
+@pytest.mark.parametrize("memory_bytes", [0, 4 * 3 * 16 * ROW, 10**9])
+def test_blocks_may_be_asked_for_in_any_order_and_several_at_once(memory_bytes):
+    rows, blocks = StreamedRows(Watched(), SHARD, memory_bytes), list(SHARD.blocks())
     for index, more in np.random.default_rng(2).integers(0, (len(blocks), 6), (100, 2)):
         part = slice(blocks[index].start, blocks[min(index + more, len(blocks) - 1)].stop)
         np.testing.assert_array_equal(rows[part][:, :7], TABLE[496:][part])
 
 
 @pytest.mark.parametrize("threads", [2, 5])
-def test_threads_get_their_rows_and_no_more_chunks_are_in_memory_than_there_is_room_for(threads):
+def test_threads_get_their_rows_and_at_most_the_allowed_chunks_are_in_memory(threads):
     source = Watched()
-    rows, wrong, blocks = Streamed(source, SHARD, 0, threads), [], list(SHARD.blocks())
+    rows, wrong, blocks = StreamedRows(source, SHARD, 0, threads), [], list(SHARD.blocks())
 
     def work(block, thread):
         part = rows[block]
@@ -114,16 +119,16 @@ def test_threads_get_their_rows_and_no_more_chunks_are_in_memory_than_there_is_r
         if not np.array_equal(part[:, :7], TABLE[496:][block]):
             wrong.append(block)
 
-    team = Team(threads)
+    team = ThreadTeam(threads)
     for _ in range(5):
-        team.share(blocks, work)
+        team.map_blocks(blocks, work)
     assert wrong == []
-    assert source.most <= ALIVE
+    assert source.most <= CHUNKS_IN_MEMORY
 
 
 def test_an_error_of_the_reader_is_raised_where_the_rows_are_asked_for():
     source = Watched()
-    rows = Streamed(source, SHARD, room=0)
+    rows = StreamedRows(source, SHARD, memory_bytes=0)
     source.broken = 512
     rows[slice(0, 16)]
     for _ in range(2):
@@ -135,7 +140,7 @@ def test_an_error_of_the_reader_is_raised_where_the_rows_are_asked_for():
 def test_blocks_are_merged_as_far_as_all_threads_together_ask_for_a_chunk(threads, points):
     table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
     problem, params = problem_of({**table, "run": {"seed": 1, "block": 16}}, TABLE)
-    rows = Streamed(ArrayRows(TABLE), problem.shard, ALIVE * 8 * 16 * ROW, threads)
+    rows = StreamedRows(ArrayRows(TABLE), problem.shard, CHUNKS_IN_MEMORY * 8 * 16 * ROW, threads)
     streamed, settings = dataclasses.replace(problem, rows=rows), settings_at(problem, 0, params)
     for one, most in ((problem, 1003), (streamed, points)):
         parts = EStep(one, Ranks(), one.initial_state(params), settings).blocks
@@ -152,13 +157,13 @@ def test_only_what_is_larger_than_the_memory_is_streamed():
         ("27 KiB", True),
         ("28 KiB", False),
     ):
-        assert isinstance(rows_of(source, SHARD, memory, 1), Streamed) == streamed
+        assert isinstance(open_rows(source, SHARD, memory, 1), StreamedRows) == streamed
 
 
 def test_a_process_ends_while_rows_are_being_read(tmp_path):
     np.save(tmp_path / "d.npy", TABLE)
     code = "import sys; from parallel_et.data.stream import *; from parallel_et.data.files import FileRows"
-    code += "; rows = Streamed(FileRows('d.npy'), Shard.of(1003, 16, 0, 1), 0); rows[slice(0, 16)]; sys.exit(7)"
+    code += "; rows = StreamedRows(FileRows('d.npy'), Shard.of(1003, 16, 0, 1), 0); rows[slice(0, 16)]; sys.exit(7)"
     assert launch(None, "-c", code, cwd=tmp_path).returncode == 7
 
 
@@ -199,8 +204,8 @@ def test_streamed_rows_give_the_same_bits(kind, dtype, model, threads, monkeypat
         make = np.random.default_rng(4).normal(2, 3, (40011, 23)).astype(dtype)
         table["data"] = {"source": ranks.from_root(lambda: write(place, kind, make))}
     kept = fit(table)
-    read = Streamed._read
-    monkeypatch.setattr(Streamed, "_read", lambda self, number: reads.append(number) or read(self, number))
+    read = StreamedRows._read
+    monkeypatch.setattr(StreamedRows, "_read", lambda self, number: reads.append(number) or read(self, number))
     table["data"]["memory"] = "20 KB"
     streamed = fit(table)
     assert len(reads) >= 3 * 4
@@ -209,7 +214,7 @@ def test_streamed_rows_give_the_same_bits(kind, dtype, model, threads, monkeypat
     assert set(streamed.history) == set(kept.history)
     for name, value in kept.history.items():
         assert name.startswith("seconds") or streamed.history[name].tobytes() == value.tobytes()
-    assert streamed.about["data fingerprint"] == kept.about["data fingerprint"]
+    assert streamed.metadata["data fingerprint"] == kept.metadata["data fingerprint"]
     ranks.from_root(lambda: rmtree(place))
 
 
@@ -229,7 +234,7 @@ def alter(path):
 
 
 def keeping_times(harm):
-    """The same harm, after which the size and the time of the last change are those of before."""
+    """Return a function that does the same damage, and restores the time of the last change."""
 
     def harm_in_secret(path):
         before = path.stat()
@@ -258,7 +263,7 @@ def test_a_file_that_changes_while_it_is_streamed_ends_all_ranks_with_one_line(k
         inference = {{ candidates = 5, gamma = 3 }}
         anneal = {{ iterations = 100000 }}
     """)
-    process = begin(tmp_path)
+    process = start_training(tmp_path)
     path = source.partition(":")[0]
     harm(Path(path))
     seconds, code, said = ended(process, tmp_path)
@@ -269,11 +274,11 @@ def test_a_file_that_changes_while_it_is_streamed_ends_all_ranks_with_one_line(k
 
 
 @pytest.mark.parametrize("kind", ["npy", "plain"])
-def test_a_file_that_ends_too_early_is_told_by_a_plain_read(kind, tmp_path, monkeypatch):
+def test_a_plain_read_refuses_a_file_that_ends_too_early(kind, tmp_path, monkeypatch):
     source = write(tmp_path, kind, TABLE)
     rows = FileRows(source)
     shorten(Path(source.partition(":")[0]))
-    monkeypatch.setattr(FileRows, "_check", lambda self: None)  # as if it happened within the read
+    monkeypatch.setattr(FileRows, "_check_unchanged", lambda self: None)  # as if it happened within the read
     assert rows.read(0, 10).tobytes() == TABLE[:10].tobytes()
     with pytest.raises(UserError, match=r"expected [0-9]+ bytes more, found the end of the file"):
         rows.read(900, 1003)

@@ -1,4 +1,4 @@
-"""Patches of strokes: each shows its place of the one image, with noise of its own."""
+"""Patches of strokes: each shows its part of the image, with its own noise."""
 
 import numpy as np
 import pytest
@@ -40,5 +40,5 @@ def test_noise_is_that_of_the_patch_wherever_it_is_read_from():
 
 def test_more_patches_than_places_are_refused():
     table = {"model": {"name": "mca", "causes": 2}, "data": {"source": "strokes", "points": 99, "image": 12, "size": 9}}
-    with pytest.raises(UserError, match=r"data\.points: expected at most 9, as many as there are places, found 99"):
+    with pytest.raises(UserError, match=r"data\.points: expected at most 9, the number of positions, found 99"):
         check_job({**table, "inference": {"scheme": "exact"}})

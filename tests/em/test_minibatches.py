@@ -39,7 +39,7 @@ def test_every_pass_has_each_point_once_in_batches_that_are_not_larger_than_aske
     assert batches.count == count
     orders = []
     for number in range(3):
-        blocks = [batches.at(number * count + place) for place in range(count)]
+        blocks = [batches.block_numbers(number * count + place) for place in range(count)]
         seen = np.concatenate([np.arange(b * block, min(points, (b + 1) * block)) for some in blocks for b in some])
         assert sorted(seen) == list(range(points))
         sizes = [batches.size(number * count + place) for place in range(count)]
@@ -48,27 +48,31 @@ def test_every_pass_has_each_point_once_in_batches_that_are_not_larger_than_aske
         assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
         orders.append(tuple(seen))
     assert count == 1 or len(set(orders)) > 1
-    assert np.array_equal(Batches(points, block, batch, seed=3).at(2 * count), batches.at(2 * count))
+    assert np.array_equal(
+        Batches(points, block, batch, seed=3).block_numbers(2 * count), batches.block_numbers(2 * count)
+    )
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
 def test_every_rank_has_its_share_of_every_batch(ranks):
     batches = Batches(2000, 10, 100, seed=1)
     for iteration in range(batches.count):
-        found = [list(Shard.of(2000, 10, r, ranks).among(batches.at(iteration))) for r in range(ranks)]
-        assert sum(map(len, found)) == len(batches.at(iteration))
+        found = [
+            list(Shard.of(2000, 10, r, ranks).selected_blocks(batches.block_numbers(iteration))) for r in range(ranks)
+        ]
+        assert sum(map(len, found)) == len(batches.block_numbers(iteration))
         assert min(map(len, found)) >= 10 // ranks - 1
 
 
 def points_of(problem, iteration):
     block, N = problem.shard.block, problem.shard.points
     return np.concatenate(
-        [np.arange(b * block, min(N, (b + 1) * block)) for b in problem.schedule.batches.at(iteration)]
+        [np.arange(b * block, min(N, (b + 1) * block)) for b in problem.schedule.batches.block_numbers(iteration)]
     )
 
 
 def batches_of(problem, params, iterations):
-    """Iteration by iteration: the parameters before, the numbers of the points, the schedules, the parameters after."""
+    """Yield for each iteration old parameters, indices of the points, settings, new parameters and info."""
     state = problem.initial_state(params)
     for iteration in range(iterations):
         settings = problem.schedule.settings(state)
@@ -78,12 +82,12 @@ def batches_of(problem, params, iterations):
 
 
 def mixed(old, new, step):
-    """Averages of named arrays."""
+    """Average named arrays."""
     return new if old is None else {name: (1 - step) * old[name] + step * new[name] for name in new}
 
 
 @pytest.mark.parametrize("points, batch", [(61, 20), (10, 1)])
-def test_the_m_step_has_the_average_of_what_explicit_states_give(points, batch):
+def test_the_m_step_uses_the_average_of_the_statistics_of_explicit_states(points, batch):
     D, H, step = 5, 4, {"power": 0.7, "delay": 2.0}
     params = random_params("linca", D, H, 1)
     Y = random_data("linca", points, params, 9)
@@ -118,7 +122,7 @@ def test_the_m_step_has_the_average_of_what_explicit_states_give(points, batch):
 
 
 def covariance(kind, q, W, moments):
-    """Covariances of a kind (C, D, D) from raw second moments of the clusters, their weights and means."""
+    """Return covariances of a kind (C, D, D) from raw second moments of the clusters, their weights and means."""
     D = moments.shape[1]
     full = moments / q[:, None, None] - np.einsum("dc,ec->cde", W, W) + 1e-6 * np.eye(D)
     if kind == "tied":
@@ -245,12 +249,12 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(name):
     if ranks.is_root:
         with pytest.raises(KilledError):
             fit(table, Y, comm=MPI.COMM_SELF, output=f"{place}/run", watch=watch)
-    ranks.meet()
+    ranks.barrier()
     found = fit(table, Y, output=f"{place}/run")
     for key, value in found.params.items():
         assert value.tobytes() == whole.params[key].tobytes()
     if ranks.is_root:
-        assert int(found.about["restarts"]) == 1
+        assert int(found.metadata["restarts"]) == 1
         for key in ("free_energy", "temperature"):
             assert found.history[key].tobytes() == whole.history[key].tobytes()
         assert bool(found.averages) == ("batch" in anneal and "rate" not in model)

@@ -5,7 +5,7 @@ from scipy.stats import binom
 
 from parallel_et import fit
 from parallel_et.em.schedule import value_at
-from parallel_et.kernels.responsibilities import HARD
+from parallel_et.kernels.responsibilities import HARD_RHO
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ def test_a_schedule_is_linear_between_its_points_and_constant_outside(schedule, 
 
 
 def problem_with(anneal, name="mca", N=500):
-    """A problem with these keys of [anneal], and its initial parameters."""
+    """Return a problem with these keys of [anneal], and its initial parameters."""
     table = job_table({"name": name, "causes": 10, "pi": 0.2}, {"candidates": 5, "gamma": 3}, anneal)
     return problem_of(table, np.random.default_rng(0).random((N, 6)))
 
 
-def test_the_cut_falls_to_its_share_of_the_points_with_few_causes():
+def test_the_cut_falls_to_its_fraction_of_the_points_with_few_causes():
     problem, params = problem_with({"iterations": 100, "cut": {"schedule": [[0.5, 0.0], [0.9, 1.0]], "share": 0.9}})
     expected = 0.9 * 500 * binom.cdf(3, 10, 0.2)
     assert settings_at(problem, 10, params).points == 500
@@ -44,13 +44,13 @@ def test_rho_follows_the_temperature_unless_the_job_sets_it():
     problem, params = problem_with({"iterations": 10, "temperature": 1.05})
     assert settings_at(problem, 0, params).model["rho"] == pytest.approx(21.0)
     problem, params = problem_with({"iterations": 10, "temperature": 1.0})
-    assert settings_at(problem, 0, params).model["rho"] == HARD
+    assert settings_at(problem, 0, params).model["rho"] == HARD_RHO
     problem, params = problem_with({"iterations": 10, "temperature": 1.0, "rho": [[0, 2.0], [10, 12.0]]})
     assert settings_at(problem, 5, params).model["rho"] == 7.0
 
 
 def waits(before, W, t, hold, change):
-    """Whether cooling may go on after iteration t, by the rule as it is printed (MCA eq. 37, 38)."""
+    """Return whether cooling pauses after iteration t, by the published rule (MCA eq. 37, 38)."""
     moved = [
         np.sqrt(sum((old - new) ** 2 for old, new in zip(*fields, strict=True))) / sum(abs(old) for old in fields[0])
         for fields in zip(before.T, W.T, strict=True)

@@ -5,9 +5,9 @@ import pytest
 from problems import problem_of
 
 from parallel_et import fit
-from parallel_et.em.third_moments import third_moments, unit, weights_of, whitened
+from parallel_et.em.third_moments import cumulant_weights, third_moments, unit_rows, whitening
 from parallel_et.job.job import check_job
-from parallel_et.papers.planted import cosines
+from parallel_et.papers.planted import matched_cosines
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source
 
@@ -31,12 +31,12 @@ def test_whitened_data_and_their_third_moments_are_those_of_all_triples():
     rng = np.random.default_rng(1)
     Y = rng.gamma(1.0, 2.0, (300, 6)) @ rng.normal(size=(6, 6)) + 5.0
     problem, _ = problem_of({**table("linca", 4, 300, 1), "data": {"source": "array:given"}}, Y)
-    white = whitened(problem, Ranks())
-    Z = (Y - Y.mean(0)) @ white.to
+    white = whitening(problem, Ranks())
+    Z = (Y - Y.mean(0)) @ white.forward
     np.testing.assert_allclose(Z.T @ Z / 300, np.eye(4), atol=1e-12)
     widest = np.linalg.svd(Y - Y.mean(0))[2][:4]
     np.testing.assert_allclose(Z @ white.back.T, (Y - Y.mean(0)) @ widest.T @ widest, atol=1e-9)
-    U = unit(rng.normal(size=(5, 4)))
+    U = unit_rows(rng.normal(size=(5, 4)))
     cumulant = np.einsum("ni,nj,nk->ijk", Z, Z, Z) / 300
     expected = np.einsum("ijk,mi,mj->mk", cumulant, U, U)
     np.testing.assert_allclose(third_moments(problem, Ranks(), white)(U), expected, rtol=1e-9, atol=1e-12)
@@ -44,9 +44,9 @@ def test_whitened_data_and_their_third_moments_are_those_of_all_triples():
 
 def test_weights_are_those_of_the_terms_that_a_cumulant_is_made_of():
     rng = np.random.default_rng(2)
-    V, w = unit(rng.normal(size=(6, 5))), rng.uniform(0.5, 2.0, 6)  # more than dimensions
+    V, w = unit_rows(rng.normal(size=(6, 5))), rng.uniform(0.5, 2.0, 6)  # more than dimensions
     cumulant = np.einsum("h,hi,hj,hk->ijk", w, V, V, V)
-    np.testing.assert_allclose(weights_of(V, np.einsum("ijk,mi,mj->mk", cumulant, V, V)), w, rtol=1e-9)
+    np.testing.assert_allclose(cumulant_weights(V, np.einsum("ijk,mi,mj->mk", cumulant, V, V)), w, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_planted_fields_of_causes_that_add_up_are_there_at_the_start(name, field
     job = {**table(name, causes, 6000, 3, fields), "inference": {"candidates": 4, "gamma": 3}}
     Y, W = points_of(job)
     _, params = problem_of({**job, "data": {"source": "array:given"}}, Y)
-    assert cosines(W, params["W"]).min() > 0.95
+    assert matched_cosines(W, params["W"]).min() > 0.95
     lengths = np.linalg.norm(params["W"], axis=0).mean() / np.linalg.norm(W, axis=0).mean()
     assert lengths == pytest.approx(1.0, abs=0.1)
     assert float(params["pi"]) == pytest.approx(0.2, abs=0.05)
     assert float(params["sigma"]) == pytest.approx(0.25 * np.sqrt(Y.var(0).mean()))
 
 
-def test_what_the_job_says_of_sigma_and_pi_stands():
+def test_sigma_and_pi_of_the_job_take_precedence():
     job = table("mca", 4, 500, 4, sigma=0.7, init={"W": {"moments": "third"}, "pi": 0.1})
     Y, _ = points_of(job)
     _, params = problem_of({**job, "data": {"source": "array:given"}}, Y)
@@ -96,7 +96,7 @@ def test_planted_fields_are_found(name, fields):
     job = table(name, 6, 2000, 7, fields)
     Y, W = points_of(job)
     found = fit(job, Y)
-    assert cosines(W, found.W).min() > 0.99
+    assert matched_cosines(W, found.W).min() > 0.99
     assert float(found.params["sigma"]) == pytest.approx(0.1, abs=0.01)
 
 
@@ -109,6 +109,6 @@ def test_a_model_without_sigma_begins_with_pi_alone(name):
     assert float(params["pi"]) == pytest.approx(0.2, abs=0.1)
 
 
-def test_each_field_is_beside_another_one():
+def test_planted_fields_are_matched_with_different_learned_fields():
     planted, learned = np.eye(3), np.array([[1.0, 1.0, 0.0], [0.1, 0.0, 1.0], [0.0, 0.0, 0.0]])
-    np.testing.assert_allclose(cosines(planted, 5 * learned), [1 / np.hypot(1, 0), 1.0, 0.0], atol=0.01)
+    np.testing.assert_allclose(matched_cosines(planted, 5 * learned), [1 / np.hypot(1, 0), 1.0, 0.0], atol=0.01)

@@ -1,4 +1,4 @@
-"""Run directories in which checkpoints, the result or the job are damaged or something else."""
+"""Run directories with damaged or replaced checkpoints, results or jobs."""
 
 import shutil
 from dataclasses import replace
@@ -12,16 +12,16 @@ from parallel_et.runs.directory import RunDirectory
 
 
 def prepare(folder: Path) -> None:
-    """A run with two checkpoints and a result."""
+    """Write a run with two checkpoints and a result."""
     result = small_result()
     (folder / "sound/checkpoints").mkdir(parents=True)
-    (folder / "sound/job.toml").write_text(result.about["job"])
+    (folder / "sound/job.toml").write_text(result.metadata["job"])
     for name in ("checkpoints/000002.h5", "checkpoints/000003.h5", "result.h5"):
-        replace(result, about={**result.about, "host": name}).write(folder / "sound" / name)
+        replace(result, metadata={**result.metadata, "host": name}).write(folder / "sound" / name)
 
 
 def case(rng: np.random.Generator, folder: Path) -> None:
-    """Some of the files spoilt; then what the commands do: look, read the latest, and look for where to go on."""
+    """Damage some files, then do what commands do: inspect the directory, load the result, or find a checkpoint."""
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(folder / "sound", run)
@@ -43,7 +43,7 @@ def case(rng: np.random.Generator, folder: Path) -> None:
     directory = RunDirectory(str(run))
     match rng.integers(3):
         case 0:
-            directory.check_place()
+            directory.check_path()
             directory.stored_job()
         case 1:
             check(directory.latest()[0])
@@ -52,4 +52,4 @@ def case(rng: np.random.Generator, folder: Path) -> None:
             path, result = directory.checkpoints.newest(lambda result: None, lines.append)
             check(result)
             assert all(line.isprintable() for line in lines)
-            assert path == max(directory.checkpoints.names())
+            assert path == max(directory.checkpoints.newest_first())

@@ -7,21 +7,21 @@ import numpy as np
 from spoil import spoil
 
 from parallel_et.data import files
-from parallel_et.storage.subprocess_reader import Apart
+from parallel_et.storage.subprocess_reader import SubprocessReader
 
 from .npy import check
 
 
-class Lasting(Apart):
-    """The process that looks at files first, for many files."""
+class LastingReader(SubprocessReader):
+    """The reading process, kept for many files."""
 
     def __exit__(self, *error):
         pass
 
 
-LASTING = Lasting()
+READER = LastingReader()
 ROWS = np.random.default_rng(1).normal(size=(40, 6))
-KINDS = {  # of the file and of the dataset; not scaleoffset, of whose damaged chunks HDF5 makes other values each time
+KINDS = {  # options of file and dataset; no scaleoffset, as HDF5 reads its damaged chunks differently each time
     "contiguous": ({}, {"data": ROWS}),
     "single": ({}, {"data": ROWS.astype("f4")}),
     "integers": ({"userblock_size": 512}, {"data": (99 * ROWS).astype("i2")}),
@@ -66,7 +66,7 @@ def prepare(folder):
 
 
 def numbered(file, name, count):
-    """A virtual dataset of five rows of each file whose name has its number."""
+    """Create a virtual dataset of five rows of each numbered file."""
     endless, properties = h5py.h5s.UNLIMITED, h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     table = h5py.h5s.create_simple((5 * count, 6), (endless, 6))
     table.select_hyperslab((0, 0), (endless, 1), (5, 1), (5, 6))
@@ -78,7 +78,7 @@ def numbered(file, name, count):
 
 def case(rng, folder):
     os.chdir(folder)
-    files.Apart = lambda: LASTING
+    files.SubprocessReader = lambda: READER
     raw = rng.choice(sorted(folder.glob("seed-*.h5"))).read_bytes()
     (folder / "spoilt.h5").write_bytes(spoil(rng, raw, 2600) if rng.random() < 0.95 else raw)
     rows = files.FileRows("spoilt.h5:/rows")

@@ -1,4 +1,4 @@
-"""Damaged image files on their way to patches."""
+"""Damaged image files."""
 
 import struct
 import zlib
@@ -10,8 +10,8 @@ from PIL import Image
 from scipy.io import savemat
 from spoil import spoil
 
-from parallel_et.preprocessing.album import Album
 from parallel_et.preprocessing.filters import Steps
+from parallel_et.preprocessing.image_collection import ImageCollection
 from parallel_et.preprocessing.images import RAW_SHAPE
 
 RNG = np.random.default_rng(1)
@@ -59,28 +59,29 @@ def case(rng, folder):
     if rng.random() < 0.95:
         raw = spoil(rng, raw, 2600 if seed.name == "seed-new.mat" else 400)
     if seed.suffix == ".png" and rng.random() < 0.7:
-        raw = mended(raw)
+        raw = repair_checksums(raw)
     path = folder / f"spoilt{seed.suffix}"
     path.write_bytes(raw)
     return check(path)
 
 
-def mended(raw):
-    """A PNG whose checksums are right, whatever else is not."""
-    place, parts = 8, [raw[:8]]
-    while place + 12 <= len(raw):
-        length = min(int.from_bytes(raw[place : place + 4], "big"), len(raw) - place - 12)
-        chunk = raw[place + 4 : place + 8 + length]
+def repair_checksums(raw):
+    """Return a damaged PNG with right checksums."""
+    offset = 8
+    parts = [raw[:8]]
+    while offset + 12 <= len(raw):
+        length = min(int.from_bytes(raw[offset : offset + 4], "big"), len(raw) - offset - 12)
+        chunk = raw[offset + 4 : offset + 8 + length]
         parts += [struct.pack(">I", length), chunk, struct.pack(">I", zlib.crc32(chunk))]
-        place += 12 + length
+        offset += 12 + length
     return b"".join(parts)
 
 
 def check(path):
-    """Look at a file, and cut a patch from each image."""
-    album = Album(Steps(), (8, 8))
-    album.settle(album.look(str(path)))
-    for number, entry in enumerate(album.entries):
-        image = album.image(number)
+    """Read a file and all its images."""
+    collection = ImageCollection(Steps(), (8, 8))
+    collection.set_entries(collection.inspect(str(path)))
+    for number, entry in enumerate(collection.entries):
+        image = collection.image(number)
         assert image.shape == (entry.height, entry.width)
         assert np.isfinite(image).all()

@@ -1,4 +1,4 @@
-"""Jobs: the shipped ones with hostile values, keys, bytes and settings."""
+"""Shipped jobs with hostile values, keys, bytes and settings."""
 
 import pickle
 import tomllib
@@ -14,7 +14,7 @@ import numpy as np
 import tomli_w
 
 from parallel_et import fit
-from parallel_et.core.options import start_of
+from parallel_et.core.options import initial_value_of
 from parallel_et.core.random import stream
 from parallel_et.core.types import Summary
 from parallel_et.em.minibatches import Batches
@@ -22,14 +22,14 @@ from parallel_et.em.schedule import Schedule
 from parallel_et.em.state import EMState
 from parallel_et.errors import UserError
 from parallel_et.job.job import Job, check_job, read_job
-from parallel_et.parallel.communicator import Ranks, mistake
-from parallel_et.runs.setup import check_memory, demand_of, open_source, size_up
+from parallel_et.parallel.communicator import Ranks, shared_error_message
+from parallel_et.runs.setup import check_memory, demand_of, model_and_block_size, open_source
 
-SEVERAL = True
+SEVERAL_LINES = True
 SMALL = 20_000_000
-"""Bytes, and states times dimensions of all points, up to which an accepted job is really begun."""
+"""Largest bytes, and largest states times dimensions of all points, of an accepted job that is started."""
 FITTED = 0.2
-"""Share of these of which an iteration is run."""
+"""Fraction of the started jobs that run an iteration."""
 HERE = Path(__file__).parent.parent
 JOBS = HERE.parent / "jobs"
 HOSTILE = [
@@ -47,7 +47,7 @@ bases: list[dict[str, Any]] = []
 
 
 def prepare(folder: Path) -> None:
-    """Points for the jobs that read a file, a model and a scheme of their own, and what is none."""
+    """Write points for jobs that read a file, a model and a scheme, and files that are neither."""
     np.save(folder / "data.npy", np.random.default_rng(1).normal(size=(40, 6)))
     copy(HERE.parent / "examples/ternary.py", folder / "model.py")
     copy(HERE / "moody.py", folder / "scheme.py")
@@ -56,7 +56,7 @@ def prepare(folder: Path) -> None:
 
 
 def load_bases(folder: Path) -> None:
-    """The shipped jobs as they are and with all defaults, and one of a file."""
+    """Load the shipped jobs as they are and with all defaults, and jobs with own model and scheme files."""
     for path in sorted(JOBS.rglob("*.toml")):
         if path.name != "table.toml":
             table = tomllib.loads(path.read_text())
@@ -76,8 +76,8 @@ def load_bases(folder: Path) -> None:
 
 
 def case(rng: np.random.Generator, folder: Path) -> None:
-    """Spoil one of the jobs and judge it."""
-    warnings.simplefilter("error", RuntimeWarning)  # a number that was not foreseen
+    """Damage a job and check it."""
+    warnings.simplefilter("error", RuntimeWarning)  # an unexpected number
     if not bases:
         load_bases(folder)
     table, settings = deepcopy(bases[rng.integers(len(bases))]), []
@@ -88,9 +88,9 @@ def case(rng: np.random.Generator, folder: Path) -> None:
         elif way == 1:
             change_keys(rng, table)
         elif way == 2:
-            settings.append(setting(rng, table))
+            settings.append(hostile_setting(rng, table))
     if way == 3 or rng.random() < 0.3:
-        text = tomli_w.dumps(table) if way == 3 else written(table)
+        text = tomli_w.dumps(table) if way == 3 else as_toml(table)
         if text is not None:
             data = spoil(rng, text.encode(errors="surrogatepass")) if way == 3 else text.encode(errors="replace")
             (folder / "job.toml").write_bytes(data)
@@ -98,28 +98,28 @@ def case(rng: np.random.Generator, folder: Path) -> None:
     try:
         judge(rng, read_job(table, settings))
     except OSError as error:
-        if line := mistake(error, Ranks()):  # as the commands say it
+        if line := shared_error_message(error, Ranks()):  # as the commands say it
             raise UserError(line) from None
         raise
 
 
 def judge(rng: np.random.Generator, job: Job) -> None:
-    """A job that was accepted must be one: it travels, its schedules are numbers, and it can begin."""
+    """Check an accepted job: it can be pickled, its schedules are numbers, and it can start."""
     assert check_job(tomllib.loads(job.toml())).toml() == pickle.loads(pickle.dumps(job)).toml() == job.toml()
     source, ranks = open_source(job), Ranks()
-    model, scheme, block = size_up(job, source)
+    model, scheme, block = model_and_block_size(job, source)
     need = demand_of(job, source, ranks.size)
     check_memory(need, ranks)
     assert 0 < need.memory + need.root < 2**50
-    if need.asked + need.root > 10 * SMALL or need.states * source.dims > SMALL:
+    if need.allocated + need.root > 10 * SMALL or need.states * source.dims > SMALL:
         return
     dims = source.dims
-    heights, spreads = np.full(dims, 10.0), np.ones(dims)
-    summary = Summary(source.points, dims, 10.0, 1.0, 2.0, 0.1, heights=heights, spreads=spreads)
-    params = {name: start_of(model, name, summary, stream(job.run.seed, "init")) for name in model.params}
+    largest_by_dim, std_by_dim = np.full(dims, 10.0), np.ones(dims)
+    summary = Summary(source.points, dims, 10.0, 1.0, 2.0, 0.1, largest_by_dim=largest_by_dim, std_by_dim=std_by_dim)
+    params = {name: initial_value_of(model, name, summary, stream(job.run.seed, "init")) for name in model.params}
     assert all(np.isfinite(value).all() for value in params.values())
     batches = Batches(source.points, block, job.anneal.batch or source.points, job.run.seed)
-    schedule = Schedule(job.anneal, model, scheme.most, batches)
+    schedule = Schedule(job.anneal, model, scheme.max_active, batches)
     last = job.anneal.iterations - 1
     for t in {0, 1, last // 3, last // 2, last - 1, last}:
         settings = schedule.settings(EMState(min(max(t, 0), last), params, {}, {}))
@@ -136,27 +136,29 @@ def judge(rng: np.random.Generator, job: Job) -> None:
 
 
 def places(table: Any) -> list[tuple[Any, Any]]:
-    """All places of nested tables and lists: the container, and the key or index."""
+    """Return all entries of nested tables and lists, each as container and key or index."""
     keys = list(table) if isinstance(table, dict) else range(len(table)) if isinstance(table, list) else []
     return [(table, key) for key in keys] + [place for key in keys for place in places(table[key])]
 
 
-def hostile(rng: np.random.Generator, old: Any) -> Any:
-    """A value that may be one too many; about every other number is one that could be meant."""
+def hostile_value(rng: np.random.Generator, old: Any) -> Any:
+    """Return a hostile value, or in about half of the cases a plausible number."""
     near = rng.random() < 0.6
     if isinstance(old, int) and not isinstance(old, bool) and near:
         return int(rng.choice([max(1, old + int(rng.integers(-3, 4))), int(10 ** rng.uniform(0, 4))]))
     if isinstance(old, float) and near:
         return float(old * 10 ** rng.uniform(-2, 2) if rng.random() < 0.5 else 10 ** rng.uniform(-60, 60))
     if isinstance(old, list) and old and near:
-        return [hostile(rng, old[0]), *old[1:]] if rng.random() < 0.5 else old * int(rng.integers(2, 5))
+        return [hostile_value(rng, old[0]), *old[1:]] if rng.random() < 0.5 else old * int(rng.integers(2, 5))
     if isinstance(old, float) and rng.random() < 0.3:
         return float(rng.choice([-1, 1]) * 10 ** rng.uniform(-320, 308))
-    return nested(int(rng.integers(2, 300))) if rng.random() < 0.03 else deepcopy(HOSTILE[rng.integers(len(HOSTILE))])
+    return (
+        nested_list(int(rng.integers(2, 300))) if rng.random() < 0.03 else deepcopy(HOSTILE[rng.integers(len(HOSTILE))])
+    )
 
 
-def nested(levels: int) -> Any:
-    """Lists in lists."""
+def nested_list(levels: int) -> Any:
+    """Return a nested list."""
     value: Any = 1
     for _ in range(levels):
         value = [value]
@@ -164,14 +166,14 @@ def nested(levels: int) -> Any:
 
 
 def replace_value(rng: np.random.Generator, table: dict[str, Any]) -> None:
-    """Another value somewhere."""
+    """Replace a value."""
     found = places(table)
     holder, key = found[rng.integers(len(found))]
-    holder[key] = hostile(rng, holder[key])
+    holder[key] = hostile_value(rng, holder[key])
 
 
 def change_keys(rng: np.random.Generator, table: dict[str, Any]) -> None:
-    """A key removed, misspelt, moved or added."""
+    """Remove, misspell, move or add a key."""
     tables = [table, *(holder[key] for holder, key in places(table) if isinstance(holder[key], dict))]
     at = tables[rng.integers(len(tables))]
     keys = list(at) or ["none"]
@@ -184,23 +186,23 @@ def change_keys(rng: np.random.Generator, table: dict[str, Any]) -> None:
     elif way == 2:
         tables[rng.integers(len(tables))][key] = value
     elif way == 3:
-        at[str(rng.choice(["threads", "memory", "stop", "cut", "", "a.b", "\u2028", "W"]))] = hostile(rng, 1.0)
+        at[str(rng.choice(["threads", "memory", "stop", "cut", "", "a.b", "\u2028", "W"]))] = hostile_value(rng, 1.0)
 
 
-def setting(rng: np.random.Generator, table: dict[str, Any]) -> str:
-    """A setting of the command line."""
+def hostile_setting(rng: np.random.Generator, table: dict[str, Any]) -> str:
+    """Return a hostile setting of the command line."""
     section = list(table)[rng.integers(len(table))]
     keys = list(table[section]) or ["x"]
     key = keys[rng.integers(len(keys))]
-    value = hostile(rng, table[section].get(key))
+    value = hostile_value(rng, table[section].get(key))
     text = f"{section}.{key}={'[' * 999 if isinstance(value, list) and rng.random() < 0.1 else value!r}"
     if rng.random() < 0.2:
         text = spoil(rng, text.encode(errors="replace")).decode(errors="replace")
     return text
 
 
-def written(table: dict[str, Any]) -> str | None:
-    """The table as a job file, if it can be one."""
+def as_toml(table: dict[str, Any]) -> str | None:
+    """Return the table as TOML, None if it cannot be TOML."""
     try:
         return tomli_w.dumps(table)
     except (TypeError, ValueError, RecursionError):
@@ -208,7 +210,7 @@ def written(table: dict[str, Any]) -> str | None:
 
 
 def spoil(rng: np.random.Generator, text: bytes) -> bytes:
-    """Bytes changed, cut, doubled or put in."""
+    """Change, cut, repeat or insert bytes."""
     data = bytearray(text)
     for _ in range(rng.integers(1, 4)):
         first, last = sorted(rng.integers(0, len(data) + 1, 2).tolist())

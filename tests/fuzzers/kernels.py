@@ -1,4 +1,4 @@
-"""The cache of compiled kernels, in which files and directories are damaged or something else."""
+"""Damaged or replaced files and directories in the cache of compiled kernels."""
 
 import json
 import os
@@ -14,20 +14,20 @@ from spoil import spoil
 from parallel_et.errors import UserError
 from parallel_et.kernels import cache, cache_files, kernel
 
-NOBODY = 65534
+UNPRIVILEGED_USER = 65534
 SECONDS = 50
 """Seconds of a process that loads the kernel."""
 
 
 @kernel("f8(f8, i8)")
 def add(x, n):
-    """A kernel that takes little time to compile."""
+    """Compute x * x + n; compiles quickly."""
     return x * x + n
 
 
 @kernel("f8(f8, i8)")
 def subtract(x, n):
-    """A kernel of the same types with other numbers, for which Numba prepares what both need."""
+    """Compute x * x - n, with the same types as ``add``, so that Numba's preparations serve both."""
     return x * x - n
 
 
@@ -35,24 +35,24 @@ NAME, OTHER = f"kernels.add{cache.SUFFIX}", f"kernels.subtract{cache.SUFFIX}"
 
 
 def prepare(folder: Path) -> None:
-    """The files of both kernels, in a cache that other users may read."""
+    """Write the files of both kernels to a cache that other users may read."""
     folder.chmod(0o755)
     (folder / "tmp").mkdir()
-    use(folder / "sound", folder / "tmp")
+    use_cache(folder / "sound", folder / "tmp")
     subtract.load()
     in_children(lambda: [add.load() and ""])
     assert {path.name for path in (folder / "sound").rglob("*.*")} == {NAME, OTHER}
 
 
 def case(rng: np.random.Generator, folder: Path) -> None:
-    """Damage in one of two places of the cache or in both, then processes that load the kernel and run it."""
-    use(folder / "sound", folder / "tmp")
+    """Damage one or both of two cache folders, then load and run the kernel in other processes."""
+    use_cache(folder / "sound", folder / "tmp")
     subtract.load()  # children inherit what Numba prepares once a process
-    sound, here = folder / "sound" / cache.key(), folder / "case"
+    sound, here = folder / "sound" / cache.directory_name(), folder / "case"
     shutil.rmtree(here, ignore_errors=True)
     (here / "tmp").mkdir(parents=True)
     (here / "tmp").chmod(0o1777)
-    user = NOBODY if os.getuid() == 0 and rng.random() < 0.2 else os.getuid()
+    user = UNPRIVILEGED_USER if os.getuid() == 0 and rng.random() < 0.2 else os.getuid()
     places = [here / "told", here / f"tmp/parallel_et-{user}"][: 2 if rng.random() < 0.7 else 1]
     for place in places:
         place.mkdir(0o755)
@@ -61,22 +61,22 @@ def case(rng: np.random.Generator, folder: Path) -> None:
         os.chown(places[1], user, -1)
     for place in places if rng.random() < 0.3 else places[:1]:
         damage(rng, place / sound.name, sound)
-    use(here / "told", here / "tmp")
+    use_cache(here / "told", here / "tmp")
     lines = in_children(lambda: run(user), 2 if rng.random() < 0.1 else 1)
     assert not [*here.rglob("*.part")], "something is left behind"
     if lines:
         raise UserError(lines[0])
 
 
-def use(told: Path, temporary: Path) -> None:
-    """The places of the cache from now on."""
-    os.environ |= {"NUMBA_CACHE_DIR": str(told), "TMPDIR": str(temporary)}
+def use_cache(configured: Path, temporary: Path) -> None:
+    """Set the folders of the cache."""
+    os.environ |= {"NUMBA_CACHE_DIR": str(configured), "TMPDIR": str(temporary)}
     tempfile.tempdir = None
-    cache.usual.cache_clear()
+    cache.standard_directories.cache_clear()
 
 
 def damage(rng: np.random.Generator, directory: Path, sound: Path) -> None:
-    """Something else in the place of the kernel's file, seldom in that of the directory."""
+    """Replace or damage the kernel's file, or rarely its directory."""
     path = directory / NAME
     content = path.read_bytes()
     links = "nowhere", path.name, "..", "/dev/zero", str(sound / NAME), str(sound / OTHER)
@@ -118,7 +118,7 @@ def damage(rng: np.random.Generator, directory: Path, sound: Path) -> None:
 
 
 def run(user: int) -> list[str]:
-    """Load the kernel as a user and run it; returns what people are told."""
+    """Load the kernel as a user and run it; return the warnings."""
     if user != os.getuid():
         os.setgroups([])
         os.setuid(user)
@@ -132,7 +132,7 @@ def run(user: int) -> list[str]:
 
 
 def in_children(work: Callable[[], list[str]], number: int = 1) -> list[str]:
-    """What ``work`` returns in forked processes that do it at once; an error of any of them is raised here."""
+    """Run ``work`` in forked processes at the same time; return all lines, and raise their errors."""
     children = []
     for _ in range(number):
         end, into = os.pipe()

@@ -1,4 +1,4 @@
-"""Locks that anybody may have written, and other things of that name."""
+"""Damaged locks, and other files and directories in their place."""
 
 import json
 import os
@@ -16,12 +16,12 @@ VALUES = (None, True, 0, -1, 1, 2**40, 10**30, 1.5, "", "1", "x" * 2000, "two\nl
 
 
 def prepare(folder: Path) -> None:
-    """Nothing is needed."""
+    """Return at once: no files are needed."""
 
 
 def case(rng: np.random.Generator, folder: Path) -> None:
-    """The lock of a job that lives or not, spoilt as text or as a table, or no file at all."""
-    lock.BEAT, lock.PATIENCE, lock.GLANCE = 0.001, 0.005, 0.0
+    """Take a lock that a live or dead job has left, or that is damaged, or something else."""
+    lock.HEARTBEAT_SECONDS, lock.HEARTBEAT_TIMEOUT_SECONDS, lock.REREAD_SECONDS = 0.001, 0.005, 0.0
     run = folder / "run"
     shutil.rmtree(run, ignore_errors=True)
     run.mkdir()

@@ -1,10 +1,10 @@
-"""Damaged .npy files as data of a run."""
+"""Damaged .npy files as the data of a run."""
 
 import numpy as np
 from spoil import spoil
 
 from parallel_et.data.files import FileRows
-from parallel_et.runs.setup import largest_of
+from parallel_et.runs.setup import largest_magnitudes
 
 HEADERS = (
     "{'descr': '<f8', 'fortran_order': False, 'shape': (%d, %d), }",
@@ -48,6 +48,6 @@ def check(rows):
     whole = rows.read(0, rows.points)
     assert whole.shape[0] == rows.points
     assert whole.dtype in (np.float32, np.float64)
-    largest_of(whole[:, : rows.dims], 0, rows.name)
+    largest_magnitudes(whole[:, : rows.dims], 0, rows.name)
     for first, last in ((0, 1), (rows.points - 1, rows.points)):
         assert rows.read(first, last).tobytes() == whole[first:last].tobytes()

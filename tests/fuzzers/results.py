@@ -1,4 +1,4 @@
-"""Results that are damaged, or hold what cannot be with a checksum that is right."""
+"""Damaged results, and results with impossible values but a right checksum."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ MODELS = ("linca", "nmf", "mca")
 
 
 def prepare(folder: Path) -> None:
-    """A result of each model."""
+    """Write a result of each model."""
     for name in MODELS:
         small_result(name).write(folder / f"{name}.h5")
 
 
 def case(rng: np.random.Generator, folder: Path) -> None:
-    """One of them, spoilt as bytes or as HDF5."""
+    """Damage the bytes or the HDF5 content of a result, then load it."""
     path = folder / "result.h5"
     content = (folder / f"{rng.choice(MODELS)}.h5").read_bytes()
     path.write_bytes(spoil(rng, content) if (as_bytes := rng.random() < 0.3) else content)
@@ -29,10 +29,10 @@ def case(rng: np.random.Generator, folder: Path) -> None:
 
 
 def check(result: Result) -> None:
-    """What was accepted must be sound."""
+    """Check an accepted result."""
     W, sigma, pi = (result.params[name] for name in ("W", "sigma", "pi"))
-    job, done = job_of(result.about, "result", {}), int(result.about["iteration"])
-    assert W.shape == (result.about["D"], job.model.causes)
+    job, done = job_of(result.metadata, "result", {}), int(result.metadata["iteration"])
+    assert W.shape == (result.metadata["D"], job.model.causes)
     assert np.isfinite(W).all()
     assert W.dtype == sigma.dtype == pi.dtype == np.float64
     assert job.model.name == "linca" or W.min() >= 0

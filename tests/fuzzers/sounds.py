@@ -1,11 +1,11 @@
-"""Damaged recordings on their way to segments."""
+"""Damaged recordings."""
 
 import numpy as np
 import soundfile
 from scipy.io import wavfile
 from spoil import spoil
 
-from parallel_et.preprocessing.recordings import Recordings, SoundSteps
+from parallel_et.preprocessing.recordings import RecordingCollection, SoundSteps
 from parallel_et.preprocessing.wave_files import read_recording
 
 RATES = (4000, 8000, 16000, 44100)
@@ -28,14 +28,14 @@ def case(rng, folder):
     raw = seed.read_bytes()
     path = folder / f"spoilt{seed.suffix}"
     path.write_bytes(spoil(rng, raw, 60 if seed.suffix == ".wav" else 128) if rng.random() < 0.95 else raw)
-    told = int(rng.choice(RATES))
-    rate = read_recording(str(path), told).rate
+    default_rate = int(rng.choice(RATES))
+    rate = read_recording(str(path), default_rate).rate
     wanted = int(rng.choice(RATES)) if rng.random() < 0.5 else None
     trim, scale = (40.0 if rng.random() < 0.5 else None), (5.0 if rng.random() < 0.5 else None)
     steps = SoundSteps(None, wanted, trim, scale, None)
-    album = Recordings(steps, wanted or rate, 20, told, lambda: None)
-    (entry,) = album.look(str(path))
+    collection = RecordingCollection(steps, wanted or rate, 20, default_rate, lambda: None)
+    (entry,) = collection.inspect(str(path))
     assert entry.width >= 20
     assert np.isfinite(entry.largest)
-    album.settle([entry])
-    assert np.isfinite(album.image(0)).all()
+    collection.set_entries([entry])
+    assert np.isfinite(collection.image(0)).all()

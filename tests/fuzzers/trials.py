@@ -1,4 +1,4 @@
-"""Files of trials that are damaged, or hold what cannot be with a checksum that is right."""
+"""Damaged files of trials, and files with impossible values but a right checksum."""
 
 from pathlib import Path
 
@@ -6,21 +6,21 @@ import numpy as np
 from sealing import change, disturb, small_result, spoil
 
 from parallel_et.storage.atomic import hdf5_image
-from parallel_et.storage.checksum import write_sealed
+from parallel_et.storage.checksum import write_with_checksum
 from parallel_et.trials.table import COLUMNS, Trial, read_trials
 
 
 def prepare(folder: Path) -> None:
-    """A file of three trials."""
+    """Write a file of three trials."""
     result = small_result()
     trials = [Trial(seed, 2, 1, 0.5, -7.0, 3, 0.1, result.params) for seed in (1, 2, 3)]
     columns = {name: np.array([getattr(trial, name) for trial in trials]) for name in COLUMNS}
     columns |= {name: np.array([trial.params[name] for trial in trials]) for name in result.params}
-    write_sealed(folder / "sound.h5", hdf5_image({"": columns}, {"job": result.about["job"], "name": "job"}))
+    write_with_checksum(folder / "sound.h5", hdf5_image({"": columns}, {"job": result.metadata["job"], "name": "job"}))
 
 
 def case(rng: np.random.Generator, folder: Path) -> None:
-    """The file, spoilt as bytes or as HDF5."""
+    """Damage the bytes or the HDF5 content of the file, then read it."""
     path, content = folder / "trials.h5", (folder / "sound.h5").read_bytes()
     path.write_bytes(spoil(rng, content) if (as_bytes := rng.random() < 0.3) else content)
     if not as_bytes:

@@ -1,4 +1,4 @@
-"""What speaks against an optimum: fields that are alike or stand for two, and what is left unexplained."""
+"""Signs of a poor optimum: duplicate fields, combined fields, and skewed residuals."""
 
 import h5py
 import numpy as np
@@ -7,17 +7,18 @@ from launch import call
 from problems import job_table, params_of, problem_of
 
 from parallel_et.data.planted import DENSITY
-from parallel_et.inference.diagnostics import doubts
+from parallel_et.inference.diagnostics import diagnostics
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.reports.chapters import write_report
 from parallel_et.runs.directory import RunDirectory
 
-ALIKE, TOGETHER = "fields 1 and 4 are alike", "field 4 is what 0 and 1 make together"
-MISSING = "what is left of the points has a skewness of"
+DUPLICATES = "fields 1 and 4 are duplicates"
+COMBINATION = "field 4 combines fields 0 and 1"
+MISSING = "the residual of the data has a skewness of"
 
 
 def case(name, seed):
-    """Points of five fields, what they were drawn with, and the problem."""
+    """Return a problem with points of five fields, and the true parameters."""
     rng = np.random.default_rng(seed)
     W = rng.normal(size=(12, 5))
     W = W if name == "linca" else np.abs(W) * (rng.random(W.shape) < DENSITY) + 0.05
@@ -31,35 +32,37 @@ def case(name, seed):
 
 
 @pytest.mark.parametrize("name", ["linca", "nmf", "mca", "cut"])
-def test_the_truth_is_not_in_doubt(name):
+def test_true_parameters_have_no_signs(name):
     for seed in range(3):
         problem, params = case(name, seed)
-        assert doubts(problem, Ranks(), params) == ""
+        assert diagnostics(problem, Ranks(), params) == ""
 
 
 @pytest.mark.parametrize("name", ["linca", "nmf", "mca"])
-@pytest.mark.parametrize("what", ["alike", "together", "missing"])
-def test_what_is_wrong_is_said(name, what):
+@pytest.mark.parametrize("what", ["duplicates", "combination", "missing"])
+def test_each_sign_is_reported(name, what):
     problem, params = case(name, 2)
     W = params["W"].copy()
-    if what == "alike":
+    if what == "duplicates":
         W[:, 4] = 1.1 * W[:, 1]
-    elif what == "together":
+    elif what == "combination":
         W[:, 4] = problem.model.mean(params, np.array([0, 1], np.int32))
     else:
         W[:, 4] = np.random.default_rng(5).permutation(W[:, 4])
-    said = doubts(problem, Ranks(), {**params, "W": W})
-    assert {"alike": ALIKE, "together": TOGETHER, "missing": MISSING}[what] in said
-    assert MISSING in said
+    found = diagnostics(problem, Ranks(), {**params, "W": W})
+    assert {"duplicates": DUPLICATES, "combination": COMBINATION, "missing": MISSING}[what] in found
+    assert MISSING in found
 
 
 def test_many_signs_are_counted():
     problem, params = case("nmf", 1)
-    said = doubts(problem, Ranks(), {**params, "W": np.repeat(params["W"][:, :1], 5, 1)})
-    assert "fields 0 and 1 are alike, fields 0 and 2 are alike, fields 0 and 3 are alike, 7 more of these" in said
+    found = diagnostics(problem, Ranks(), {**params, "W": np.repeat(params["W"][:, :1], 5, 1)})
+    assert (
+        "fields 0 and 1 are duplicates, fields 0 and 2 are duplicates, fields 0 and 3 are duplicates, 7 more" in found
+    )
 
 
-def test_a_run_says_so_at_its_end_in_its_result_and_in_its_report(tmp_path):
+def test_the_signs_of_a_run_are_in_its_log_result_and_report(tmp_path):
     (tmp_path / "job.toml").write_text(
         '[model]\nname = "nmf"\ncauses = 6\ninit = { W = { mean = 1.0, std = 0.3 } }\n'
         '[data]\nsource = "planted"\nfields = "sparse"\npoints = 1000\ndims = 12\n'
@@ -70,8 +73,8 @@ def test_a_run_says_so_at_its_end_in_its_result_and_in_its_report(tmp_path):
         done = call("train", tmp_path / "job.toml", "--output", place, *more)
         assert done.returncode == 0, done.stderr
         with h5py.File(place / "result.h5") as file:
-            found = file.attrs["doubts"]
+            found = file.attrs["diagnostics"]
         assert bool(found) is doubtful
         assert (f"note: {found}; another seed" in done.stdout) is doubtful
         write_report(RunDirectory(str(place)), {}, place / "report")
-        assert ("a better optimum is likely" in (place / "reports/report.html").read_text()) is doubtful
+        assert ("a better optimum is likely" in (place / "report/report.html").read_text()) is doubtful

@@ -1,4 +1,4 @@
-"""What is inferred from a block of rows, and the search for MAP states with more causes than gamma."""
+"""Inference of blocks of rows, and the search for MAP states with more than gamma causes."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,19 +10,19 @@ from problems import job_table, params_of, problem_of, random_data, random_param
 from parallel_et.core.latent_states import Latents
 from parallel_et.errors import UserError
 from parallel_et.inference import posterior as inference
-from parallel_et.inference.posterior import WHAT, Inference
+from parallel_et.inference.posterior import QUANTITIES, Inference
 
 MODELS = ["linca", "nmf", "mca"]
 
 
-def inference_of(name, params, what=WHAT, **options):
+def inference_of(name, params, what=QUANTITIES, **options):
     D, H = params["W"].shape
     problem, _ = problem_of(job_table({"name": name, "causes": H}, options), np.ones((2, D)))
     return Inference(problem.model, problem.scheme, params, what)
 
 
 def busy_data(name, N, params, share, noise, seed):
-    """Points in which a ``share`` of the causes is active, and their states."""
+    """Return points in which each cause is active with a given probability, and their states."""
     rng = np.random.default_rng(seed)
     s = (rng.random((N, params["W"].shape[1])) < share).astype(int)
     clean = np.array([brute.mean(name, params["W"], row) for row in s])
@@ -30,7 +30,7 @@ def busy_data(name, N, params, share, noise, seed):
 
 
 def numbers(params):
-    """Fields, sigma and pi."""
+    """Return fields, sigma and pi."""
     return params["W"], float(params["sigma"]), float(params["pi"])
 
 
@@ -40,7 +40,7 @@ def most_probable(name, params, y, states):
 
 
 def raised_map(name, params, y, count, gamma, singletons, most):
-    """The MAP state and the last gamma of the procedure of OCA sec. 4.5, word for word."""
+    """Return the MAP state and the last gamma of the procedure of OCA sec. 4.5."""
     H = params["W"].shape[1]
     while True:
         best = most_probable(name, params, y, brute.considered(name, *numbers(params), y, count, gamma, singletons))
@@ -58,7 +58,7 @@ def test_all_tables_of_a_block_equal_brute_force(name, count, gamma, singletons)
     trained = inference_of(name, params, candidates=count, gamma=gamma, singletons=singletons)
     found = trained.block(Y)
     assert {key: (value.shape, value.dtype) for key, value in found.items()} == trained.tables(21)
-    assert set(found) == {*WHAT, "map_gamma"}
+    assert set(found) == {*QUANTITIES, "map_gamma"}
     for n, y in enumerate(Y.astype(np.float64)):
         states = brute.considered(name, *numbers(params), y, count, gamma, singletons)
         q, F = brute.posterior(name, *numbers(params), y, states, 1.0)
@@ -74,7 +74,7 @@ def test_all_tables_of_a_block_equal_brute_force(name, count, gamma, singletons)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("count, gamma, singletons, most", [(3, 1, True, 256), (4, 2, False, 256), (8, 2, False, 219)])
 def test_full_map_states_are_sought_again_with_more_causes(name, count, gamma, singletons, most, monkeypatch):
-    monkeypatch.setattr(inference, "MOST_STATES", most)
+    monkeypatch.setattr(inference, "MAX_MAP_STATES", most)
     params = random_params(name, 12, 8, seed=3)
     Y, _ = busy_data(name, 24, params, share=0.5, noise=1.0, seed=4)
     found = inference_of(name, params, ["map"], candidates=count, gamma=gamma, singletons=singletons).block(Y)
@@ -115,8 +115,8 @@ def test_a_block_in_pieces_gives_the_same_as_a_whole(name, monkeypatch):
     Y, _ = busy_data(name, 50, params, share=0.5, noise=1.0, seed=10)
     trained = inference_of(name, params, candidates=4, gamma=2, singletons=True)
     whole = trained.block(Y)
-    monkeypatch.setattr(inference, "ROOM", 1000)
-    assert [len(piece) for piece in inference.pieces(np.arange(50), 40)] == [24, 24, 2]
+    monkeypatch.setattr(inference, "MAX_WEIGHTS", 1000)
+    assert [len(piece) for piece in inference.split_rows(np.arange(50), 40)] == [24, 24, 2]
     pieces = trained.block(Y)
     for key in whole:
         np.testing.assert_allclose(pieces[key], whole[key], rtol=1e-12, atol=1e-14)
@@ -143,7 +143,7 @@ def test_an_empty_block_gives_empty_tables(name):
 
 def test_what_cannot_be_done_is_said():
     params = random_params("mca", 7, 5, seed=12)
-    with pytest.raises(UserError, match=r"what: expected some of evidence, .*, found modes"):
+    with pytest.raises(UserError, match=r"quantities: expected some of evidence, .*, found modes"):
         inference_of("mca", params, ["means", "modes"], candidates=3, gamma=2)
     trained = inference_of("mca", params, ["means"], candidates=3, gamma=2)
     with pytest.raises(UserError, match="data: expected rows of 7 numbers, found 6"):

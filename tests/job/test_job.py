@@ -1,4 +1,4 @@
-"""Every mistake in a job gets one line: the place, what was expected, what was found."""
+"""Every error in a job has one line: the key, the expected value, the value found."""
 
 import copy
 import pickle
@@ -55,7 +55,7 @@ MISTAKES = [
     ("model.sigma", 1e-200, "model.sigma: expected a value of 1e-50 or more, found 1e-200"),
     ("anneal.rho", 0.5, "anneal.rho: expected a schedule with values of 1 or more, found 0.5"),
     ("data.width", 1.0, "data.width: expected whole numbers"),
-    ("data.at_least", 10, "data.at_least: expected a number of bars that a point has at least once in 1000, found 10"),
+    ("data.at_least", 10, "data.at_least: expected a number of bars that one point in 1000 has, found 10"),
     ("data.seed", 10**23, "data.seed: expected a value below 9.22337203685e+18"),
     ("model.init.W.std", -1.0, "model.init.W.std: expected a value of 0 or more, found -1.0"),
     ("inference.gamma", 6, "inference.gamma: expected at most inference.candidates = 5, found 6"),
@@ -184,7 +184,7 @@ def test_of_very_many_mistakes_the_first_are_told():
         check_job({**GOOD, "run": {f"key{i}": 1 for i in range(50_000)}, **{f"section{i}": {} for i in range(50_000)}})
     lines = str(caught.value).splitlines()
     assert len(lines) == 21
-    assert lines[-1] == "job: and more mistakes"
+    assert lines[-1] == "job: and more errors"
 
 
 TEXTS = {
@@ -290,5 +290,5 @@ def test_every_shipped_job_is_valid():
 @pytest.mark.parametrize("name", [".toml", "..toml", "...toml"])
 def test_a_job_file_without_a_name_has_no_run(name, tmp_path):
     (tmp_path / name).write_text("")
-    with pytest.raises(UserError, match=r"expected a name before \.toml, which its run has too"):
+    with pytest.raises(UserError, match=r"expected a file name before \.toml, the name of its run"):
         read_job(str(tmp_path / name))

@@ -1,4 +1,4 @@
-"""First jobs: one for every model, which runs as it stands."""
+"""First jobs: every model has one, which runs without changes."""
 
 import numpy as np
 import pytest

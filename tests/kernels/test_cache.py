@@ -1,4 +1,4 @@
-"""The cache of compiled kernels: damaged files, several processes and threads at once, and no place or memory."""
+"""The cache of compiled kernels: damaged files, several processes and threads at once, no folder or no memory."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launch import CLEAN, PATIENCE, launch
+from launch import CLEAN, TIMEOUT_SECONDS, launch
 from sealing import spoil
 
 SCRIPT = """
@@ -66,11 +66,11 @@ DAMAGES = {
 
 
 def run(place, **more):
-    """Run the two kernels in a process of their own."""
+    """Run the two kernels in a separate process."""
     (place / "script.py").write_text(SCRIPT)
     env = {**CLEAN, "NUMBA_CACHE_DIR": str(place / "cache"), "TMPDIR": str(place), **more}
     command = [sys.executable, "script.py"]
-    return subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def place(tmp_path_factory):
 
 
 def file_of(place, name):
-    """The file of a kernel."""
+    """Return the file of a kernel."""
     return next((place / "cache").glob(f"*/__main__.{name}.kernel"))
 
 
@@ -97,7 +97,7 @@ def test_a_damaged_kernel_is_compiled_again_with_one_line(place, damage):
 
 
 @pytest.mark.parametrize("name", ["a directory", "a pipe", "a link to nowhere", "a device"])
-def test_what_is_no_file_is_passed_over(place, name):
+def test_a_path_that_is_no_file_is_skipped(place, name):
     path = file_of(place, "add")
     content = path.read_bytes()
     path.unlink()
@@ -116,14 +116,14 @@ def test_what_is_no_file_is_passed_over(place, name):
         path.write_bytes(content)
 
 
-def test_several_processes_at_once_make_and_mend_a_cache(tmp_path):
+def test_several_processes_at_once_create_and_repair_a_cache(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     env = {**CLEAN, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     for _ in range(2):
         command = [sys.executable, "script.py"]
         several = [subprocess.Popen(command, cwd=tmp_path, env=env, stdout=-1, stderr=-1, text=True) for _ in range(4)]
         for process in several:
-            out, err = process.communicate(timeout=PATIENCE)
+            out, err = process.communicate(timeout=TIMEOUT_SECONDS)
             assert out.endswith(RIGHT), err
         file_of(tmp_path, "add").write_bytes(b"damaged")
     assert not [*tmp_path.rglob("*.part")]
@@ -140,7 +140,7 @@ JOB = '[model]\nname = "noisyor"\ncauses = 3\n[data]\nsource = "bars"\npoints = 
 
 
 @pytest.mark.parametrize("ranks", [None, 2])
-def test_what_kernels_cannot_run_with_is_one_line(tmp_path, ranks):
+def test_settings_that_kernels_cannot_run_with_are_one_line(tmp_path, ranks):
     (tmp_path / "job.toml").write_text(JOB)
     for variable, value, line in (
         ("NUMBA_DISABLE_JIT", "1", "NUMBA_DISABLE_JIT: expected 0, as kernels only run compiled, found 1; unset this"),

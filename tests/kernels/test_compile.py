@@ -1,4 +1,4 @@
-"""Every kernel is compiled once on a machine: by one rank of it, for the first run or ahead, and never again."""
+"""Every kernel is compiled once on a machine: by one rank, for the first run or ahead of it."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numba
 import pytest
-from launch import CLEAN, PATIENCE, command
+from launch import CLEAN, TIMEOUT_SECONDS, command
 
 import parallel_et
 from parallel_et.kernels import cache
@@ -33,23 +33,23 @@ gamma = 2
 iterations = 2
 """
 OWN = ("fixed", "random", "select", "truncated")
-"""The modules that have the kernels of the engine and of expectation truncation, which is all that this job needs."""
+"""The modules with all kernels that this job needs: of the engine and of expectation truncation."""
 ALL = (*OWN, "counts")
-"""Those of the copy that is tested: all others, which would take their time, are not there."""
+"""The modules of the tested copy; the others would only take time to compile."""
 
 
 def declared(modules):
-    """How many kernels are in some modules."""
+    """Return the number of kernels in some modules."""
     return sum(len(kernels_in(PACKAGE / "kernels" / f"{module}.py")) for module in modules)
 
 
 def kernels_in(path):
-    """The beginnings of kernels in a file."""
+    """Return the first lines of the kernels in a file."""
     return re.findall(r"^@kernel\(", path.read_text(), re.MULTILINE)
 
 
 def loaded(done):
-    """The modules whose kernels were compiled or loaded."""
+    """Return the modules whose kernels were compiled or loaded."""
     return {
         Path(path).name.partition(".")[0]
         for path in re.findall(r"data (?:saved to|loaded from) ['\"]([^'\"]*)", done.stdout)
@@ -58,7 +58,7 @@ def loaded(done):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """A copy of the package, its kernels compiled by the first run on it, in directories that cannot be written to."""
+    """A copy of the package in read-only directories, with kernels that its first run has compiled."""
     place = tmp_path_factory.mktemp("installed")
     shutil.copytree(PACKAGE, place / "parallel_et", ignore=shutil.ignore_patterns("__pycache__"))
     for path in (place / "parallel_et/kernels").glob("*.py"):
@@ -82,21 +82,23 @@ def read_only(place):
 
 
 def run(place, name, *args, ranks=None, cwd=None, **more):
-    """A command of the package at ``place``, without a home and without the powers of root over directories."""
+    """Run a command of the package at ``place``, without a home and without the rights of root over directories."""
     variables = {k: v for k, v in CLEAN.items() if k not in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")}
     variables |= {"PYTHONPATH": str(place), "NUMBA_DEBUG_CACHE": "1", "PYTHONUNBUFFERED": "1", **more}
     plain = [] if os.getuid() else ["setpriv", "--bounding-set=-dac_override"]
     line = [*plain, *command(ranks, "-m", "parallel_et", name, *args)]
-    return subprocess.run(line, cwd=cwd or place, env=variables, capture_output=True, text=True, timeout=PATIENCE)
+    return subprocess.run(
+        line, cwd=cwd or place, env=variables, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+    )
 
 
 needs_plain_user = pytest.mark.skipif(
-    os.getuid() == 0 and shutil.which("setpriv") is None, reason="root can write anywhere, and setpriv is not there"
+    os.getuid() == 0 and shutil.which("setpriv") is None, reason="root can write anywhere, and setpriv is missing"
 )
 
 
 @needs_plain_user
-def test_each_kernel_is_compiled_by_one_rank_and_never_again_also_if_nothing_can_be_written(installed, tmp_path):
+def test_each_kernel_is_compiled_once_by_one_rank_also_in_a_read_only_installation(installed, tmp_path):
     place, first = installed
     saved = re.findall(r"\[cache\] data saved to ['\"]([^'\"]*)", first.stdout)
     assert len(saved) == len(set(saved)) == declared(OWN)
@@ -112,7 +114,7 @@ def test_each_kernel_is_compiled_by_one_rank_and_never_again_also_if_nothing_can
 
 
 @needs_plain_user
-def test_what_a_read_only_installation_without_a_home_lacks_is_compiled_elsewhere_which_is_told(installed, tmp_path):
+def test_kernels_that_a_read_only_installation_lacks_are_compiled_elsewhere_with_a_note(installed, tmp_path):
     place, elsewhere = installed[0], tmp_path / f"parallel_et-{os.getuid()}"
     inside = next(path for path in (place / "parallel_et/kernels/__pycache__").glob("*") if path.is_dir())
     for saved in (declared(ALL) - declared(OWN), 0):
@@ -125,10 +127,10 @@ def test_what_a_read_only_installation_without_a_home_lacks_is_compiled_elsewher
         assert done.stderr.count("20 seconds") == bool(saved)
 
 
-def test_kernels_of_another_processor_lie_elsewhere(monkeypatch):
-    here = cache.key()
+def test_kernels_of_another_processor_have_another_directory(monkeypatch):
+    here = cache.directory_name()
     monkeypatch.setattr(numba.config, "CPU_NAME", "generic")
-    assert cache.key() != here
+    assert cache.directory_name() != here
 
 
 @needs_plain_user

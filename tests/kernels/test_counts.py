@@ -1,4 +1,4 @@
-"""Poisson noise: factorials, and the bound by which causes are preselected."""
+"""Poisson noise: factorials, and the bound for the preselection of causes."""
 
 from itertools import combinations
 

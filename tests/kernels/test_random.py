@@ -1,4 +1,4 @@
-"""Random numbers by point: the published generator, and what they depend on."""
+"""Random numbers by point: the published generator, and the numbers that they depend on."""
 
 import numpy as np
 import pytest

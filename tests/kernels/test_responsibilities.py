@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from brute import as_binary, share
+from brute import as_binary, responsibilities
 
 from parallel_et.core.latent_states import Table
 from parallel_et.kernels.responsibilities import weighted_sums
 from parallel_et.kernels.truncated import significant
-from parallel_et.models.components.maximal import falling_curve, powers
+from parallel_et.models.components.maximal import power_curve, power_softness
 
 
 @pytest.mark.parametrize("along", [False, True])
@@ -25,7 +25,7 @@ def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho, along
     numerator, denominator, alone, active = np.zeros((4, 8)), np.zeros((4, 8)), np.zeros(4), np.zeros(4)
     weighted_sums(
         Y,
-        *powers(WT, rho, 3),
+        *power_softness(WT, rho, 3),
         3,
         np.arange(4, dtype=np.int32)[None],
         states.members,
@@ -38,7 +38,7 @@ def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho, along
         active,
         np.empty(0),
     )
-    A = sum(q[0, k] * share(WT.T, s, rho) for k, s in enumerate(as_binary(states.members, 4)) if s.any())
+    A = sum(q[0, k] * responsibilities(WT.T, s, rho) for k, s in enumerate(as_binary(states.members, 4)) if s.any())
     np.testing.assert_allclose((denominator + alone[:, None]).T, A, rtol=1e-11, atol=1e-14)
     np.testing.assert_allclose(numerator.T, A * Y.T, rtol=1e-11, atol=1e-13)
     members = as_binary(states.members, 4)
@@ -48,7 +48,7 @@ def test_shares_equal_brute_force_also_for_tiny_zero_and_equal_fields(rho, along
 @pytest.mark.parametrize("most", [1, 2, 3, 4, 10, 20, 200])
 @pytest.mark.parametrize("rho", [1.0, 1.01, 8 / 7, 2.0, 23.0])
 def test_the_power_of_a_sum_of_powers_is_exact_to_1e_12(rho, most):
-    bound, inverse, factor, second, second_inverse, second_factor, slope, offset, *c = falling_curve(
+    bound, inverse, factor, second, second_inverse, second_factor, slope, offset, *c = power_curve(
         (rho - 1) / rho, most
     )
     u = left = np.linspace(1, max(2, most), 1001)

@@ -3,17 +3,17 @@ import pytest
 
 from parallel_et.kernels.rows import pad_rows
 from parallel_et.kernels.select import (
-    along,
+    gram_of_candidates,
     largest,
     largest_by_joint,
+    largest_projections,
     overshoot,
-    pairs_of_fields,
     pick,
     products,
     square_norms,
     unit_rows,
 )
-from parallel_et.models.linca import SINGLE
+from parallel_et.models.linca import SINGLE_PRECISION_ROUNDING
 
 
 def best_by_sorting(scores, count):
@@ -48,7 +48,7 @@ def test_of_equal_scores_the_larger_single_cause_joint_wins_and_then_the_lower_i
 @pytest.mark.parametrize("H, count", [(10, 5), (40, 8), (333, 10)])
 @pytest.mark.parametrize("near", [0.0, 1e-9, 1e-6, 1e-3])
 def test_selection_in_single_precision_is_that_in_double(H, count, near):
-    """Fields that differ by less than single precision can show are told apart, and equal ones by their index."""
+    """Rank fields that differ by less than the rounding of single precision, and equal fields by their index."""
     rng = np.random.default_rng(5)
     D = 48
     WT = np.repeat(rng.normal(size=(-(-H // 5), D)), 5, axis=0)[:H]
@@ -64,7 +64,7 @@ def test_selection_in_single_precision_is_that_in_double(H, count, near):
     np.testing.assert_allclose(norms, (Y**2).sum(1), rtol=1e-14)
     cosines = units @ (WT / length[:, None]).astype(np.float32).T
     found = np.empty((70, count), np.int32)
-    along(cosines, 2.02 * (D + 4) * SINGLE, norms, Y, WT, 1 / length, found)
+    largest_projections(cosines, 2.02 * (D + 4) * SINGLE_PRECISION_ROUNDING, norms, Y, WT, 1 / length, found)
     inner = np.empty((70, H))
     products(Y, WT, np.tile(np.arange(H, dtype=np.int32), (70, 1)), inner)
     np.testing.assert_array_equal(found, best_by_sorting(inner * (1 / length), count))
@@ -86,7 +86,7 @@ def test_products_of_pairs_of_candidates(count):
     WT = pad_rows(rng.normal(size=(20, 300)))  # in three strips
     candidates = np.sort(rng.permuted(np.tile(np.arange(20, dtype=np.int32), (30, 1)), axis=1)[:, :count], 1)
     found = np.empty((30, count * (count - 1) // 2))
-    pairs_of_fields(WT, candidates, found)
+    gram_of_candidates(WT, candidates, found)
     places = [(j, i) for j in range(count) for i in range(j)]
     expected = [[WT[point[j]] @ WT[point[i]] for j, i in places] for point in candidates]
     np.testing.assert_allclose(found, np.reshape(expected, found.shape), rtol=1e-12, atol=1e-12)

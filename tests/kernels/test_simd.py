@@ -30,14 +30,14 @@ def fixed_point(x, unit, high, low):
 def lists(x, limit, lanes, found):
     count = 0
     for i in range(0, len(x), lanes):
-        count += simd.list_from(load(x, i), limit, i, found, count)
+        count += simd.append_at_least(load(x, i), limit, i, found, count)
     return count
 
 
 @numba.njit
 def reductions(x):
     vector = load(x, 0)
-    return simd.total(vector), simd.highest(vector), simd.count_from(vector, x[3])
+    return simd.total(vector), simd.highest(vector), simd.count_at_least(vector, x[3])
 
 
 def applied(function, x):
@@ -51,7 +51,7 @@ def test_exp_is_exact_to_rounding():
     np.testing.assert_allclose(applied(all_exp, x), np.exp(x), rtol=4.5e-16)
 
 
-def test_exp_of_what_cannot_matter_is_next_to_nothing():
+def test_exp_of_very_negative_numbers_is_almost_zero():
     x = np.array([-708.0, -709.0, -1e4, -1e300, -np.inf, -np.inf, -720.0, -800.0])
     assert (applied(all_exp, x) < 1e-307).all()
 
@@ -69,7 +69,7 @@ def test_both_are_increasing(function):
     assert (np.diff(applied(function, x)) >= -4e-16).all()
 
 
-def test_the_two_words_hold_what_one_double_and_more_would():
+def test_the_two_words_are_more_precise_than_a_double():
     rng = np.random.default_rng(1)
     x = rng.normal(size=64) * 10.0 ** rng.integers(-9, 15, 64)
     high, low = np.zeros((2, 64), np.int64)
@@ -80,7 +80,7 @@ def test_the_two_words_hold_what_one_double_and_more_would():
 
 
 @pytest.mark.parametrize("kind, lanes", [(np.float64, LANES), (np.float32, 2 * LANES)])
-def test_a_list_has_the_lanes_from_a_limit_on_in_their_order(kind, lanes):
+def test_a_list_has_the_lanes_that_are_at_least_a_limit_in_order(kind, lanes):
     x = np.random.default_rng(2).normal(size=10 * lanes).astype(kind)
     x[7] = x[20] = 0.25
     found = np.empty(len(x) + lanes, np.int32)

@@ -7,7 +7,7 @@ from problems import iterate, job_table, problem_of, random_data, random_params
 from scipy.optimize import minimize
 
 from parallel_et.core.types import Settings
-from parallel_et.models.components.maximal import in_order
+from parallel_et.models.components.maximal import keep_order
 from parallel_et.parallel.communicator import Ranks
 
 N, D, H = 41, 7, 5
@@ -66,7 +66,7 @@ def test_an_iteration_equals_brute_force(name, step, count, gamma, singletons, t
 
 @pytest.mark.parametrize("noise", ["gauss", "poisson"])
 def test_fields_that_keep_their_order_maximise_the_free_energy_in_that_order(noise):
-    """Against numerical maximisation over increments: the fields of one pixel, from the smallest old one up."""
+    """Compare with a numerical maximisation over the increments of sorted fields, for one pixel."""
     rng = np.random.default_rng(9)
     for _ in range(20):
         old, new, weight = rng.gamma(2.0, 2.0, H), rng.gamma(2.0, 2.0, H), rng.gamma(1.0, 3.0, H) + 0.1
@@ -79,6 +79,6 @@ def test_fields_that_keep_their_order_maximise_the_free_energy_in_that_order(noi
 
         bounds = [(1e-9, None), *[(0.0, None)] * (H - 1)]
         best = minimize(loss, np.full(H, 0.5), bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 5000})
-        found = in_order(old[:, None], new[:, None], weight[:, None])[order, 0]
+        found = keep_order(old[:, None], new[:, None], weight[:, None])[order, 0]
         np.testing.assert_allclose(found, best.x.cumsum(), atol=1e-3)
         assert loss(np.diff(found, prepend=0.0)) <= best.fun + 1e-9

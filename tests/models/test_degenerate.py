@@ -1,4 +1,4 @@
-"""Causes that nothing uses, moments that do not determine the fields, no noise, no points."""
+"""Unused causes, singular moments, data without noise, cuts without points."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ from brute import log_joint
 from problems import iterate, job_table, params_of, problem_of, random_data, random_params, settings_at
 
 from parallel_et import fit
-from parallel_et.core.latent_states import listed
+from parallel_et.core.latent_states import states_of_binary
 from parallel_et.core.types import Settings, Statistic
 from parallel_et.errors import UserError
 from parallel_et.models.components.linear import LinearModel
@@ -30,7 +30,7 @@ def test_a_cause_that_is_never_used_keeps_its_field_and_is_counted(name, more):
     params = random_params(name, 6, 4, seed=1)
     Y = random_data(name, 50, params, seed=2)
     W = params["W"].copy()
-    W[:, 2] = 1e4  # so far off that it explains nothing
+    W[:, 2] = 1e4  # too large to explain any point
     problem, _ = problem_of(job_table({"name": name, "causes": 4, **more}, {"scheme": "exact"}), Y)
     new, info = iterate(problem, Ranks(), {**params, "W": W}, settings(50))
     np.testing.assert_allclose(new["W"][:, 2], 1e4, rtol=1e-12)
@@ -59,7 +59,7 @@ def test_sigma_stops_at_its_floor_where_the_model_explains_everything(name):
     states = (rng.random((60, 3)) < 0.4).astype(float)
     table = job_table({"name": name, "causes": 3, "learn": ["sigma"]}, {"scheme": "exact"})
     problem, _ = problem_of(table, np.ones((60, 6)))
-    problem, _ = problem_of(table, problem.model.mean(params, listed(states)))
+    problem, _ = problem_of(table, problem.model.mean(params, states_of_binary(states)))
     for _ in range(30):
         params, info = iterate(problem, Ranks(), params, settings(60))
         assert np.isfinite(info.free_energy)
@@ -88,7 +88,7 @@ def test_without_points_in_the_cut_nothing_changes(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_data_of_zeros_does_no_harm(name):
+def test_data_of_zeros_are_learned_from_without_an_error(name):
     problem, params = problem_of(job_table({"name": name, "causes": 4}, ET), np.zeros((20, 6)))
     for _ in range(3):
         params, info = iterate(problem, Ranks(), params, settings(20))
@@ -131,7 +131,7 @@ def test_evidence_keeps_its_digits_where_the_noise_is_next_to_nothing(singletons
     table = job_table(model, {"candidates": 3, "gamma": 3, "singletons": singletons})
     s = np.array([[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 1], [0, 0, 0, 0]])
     problem, _ = problem_of(table, np.ones((4, 6)))
-    Y = problem.model.mean(params, listed(s))
+    Y = problem.model.mean(params, states_of_binary(s))
     problem, _ = problem_of(table, Y)
     _, info = iterate(problem, Ranks(), params, settings(4))
     logs = [log_joint("mca", params["W"], 1e-6, 0.3, y, state) for y, state in zip(Y, s, strict=True)]
@@ -139,7 +139,7 @@ def test_evidence_keeps_its_digits_where_the_noise_is_next_to_nothing(singletons
 
 
 @pytest.mark.parametrize("name", ["ys", "ss", "yy"])
-def test_a_bound_of_a_model_that_is_too_small_is_told(name, monkeypatch):
+def test_a_statistic_above_its_bound_is_reported(name, monkeypatch):
     declared = LinearModel.statistics
     wrong = {name: Statistic(declared(LinCA(SimpleNamespace(causes=4, learn=[]), 6), "all")[name].shape, 1e-3)}
     monkeypatch.setattr(LinearModel, "statistics", lambda *args: {**declared(*args), **wrong})

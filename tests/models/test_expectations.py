@@ -9,7 +9,7 @@ from problems import job_table, problem_of, random_data, random_params
 
 from parallel_et.core.scheme import Context
 from parallel_et.core.types import Block, Params
-from parallel_et.em.e_step import context_at_rest
+from parallel_et.em.e_step import inference_context
 from parallel_et.em.problem import Problem
 from parallel_et.kernels.rows import pad_rows
 
@@ -34,7 +34,7 @@ class Inferred(NamedTuple):
 
 def posterior_of(name, params, Y, **inference):
     problem, _ = problem_of(job_table({"name": name, "causes": params["W"].shape[1]}, inference), Y)
-    step, block = context_at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
+    step, block = inference_context(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
     posterior, _ = problem.scheme.infer(step, block, {})
     return Inferred(problem, params, step, block, posterior)
 
@@ -73,7 +73,7 @@ def test_of_equal_states_the_first_is_the_best(name):
 def test_a_single_cause_outside_the_candidates_can_be_the_best(name, scale):
     params = random_params(name, D, H, seed=1)
     rng = np.random.default_rng(3)
-    params["W"][:, 1] = scale * (params["W"][:, 3] + rng.random(D) * 0.1)  # a field that selection takes for the other
+    params["W"][:, 1] = scale * (params["W"][:, 3] + rng.random(D) * 0.1)  # selection mistakes this field for the other
     Y = np.maximum(params["W"][:, 3] + rng.normal(0, 0.3, (N, D)), 0.0 if name.endswith("poisson") else -np.inf)
     found = posterior_of(name, params, Y, candidates=1, gamma=1, singletons=True)
     best, candidates = found.best(), found.posterior.candidates
@@ -84,7 +84,7 @@ def test_a_single_cause_outside_the_candidates_can_be_the_best(name, scale):
 
 @pytest.mark.parametrize("name", ["nmf", "mca", "nmf poisson", "mca poisson"])
 def test_candidates_do_not_depend_on_the_numbers_of_causes(name):
-    """Most fields lie wholly below most points here, and tie."""
+    """Use points that lie above most fields, which then tie."""
     rng = np.random.default_rng(5)
     params, order = random_params(name, D, H, seed=1), rng.permutation(H)
     params["W"] *= 0.2

@@ -1,4 +1,4 @@
-"""Causes with Gaussian values: everything against Gaussian algebra of its own, integrals and numerical maximisation."""
+"""Spike-and-slab sparse coding against independent Gaussian algebra, integrals and numerical maximisation."""
 
 from itertools import combinations
 
@@ -42,7 +42,7 @@ def problem_for(inference, params, each, seed, learn=tuple(ALL)):
 
 
 class Judge:
-    """The model by its definition: a support makes y normal, and its values given y."""
+    """The model by its definition. Given a support, y is Gaussian, and so are the values given y."""
 
     def __init__(self, params):
         self.W, self.sigma = params["W"], float(params["sigma"])
@@ -57,7 +57,7 @@ class Judge:
         return prior + multivariate_normal.logpdf(y, self.W[:, s] @ self.mu[s], covariance)
 
     def moments(self, y, support):
-        """b, <s> and <s s^T> given a support: conditioning the normal of values and y on y."""
+        """Return b, <s> and <s s^T> given a support, by conditioning the joint Gaussian of values and y on y."""
         s = list(support)
         cross = self.psi[s, None] * self.W[:, s].T
         gain = cross @ np.linalg.inv(self.sigma**2 * np.eye(len(y)) + self.W[:, s] @ cross)
@@ -72,7 +72,7 @@ class Judge:
         return few + [(h,) for h in range(self.H) if singletons and h not in chosen]
 
     def posterior(self, y, inference, temperature=1.0):
-        """Supports, their weights, F_n, and b, <s> and <s s^T> under all."""
+        """Return the supports, their weights, F_n, and the expectations of b, s and s s^T."""
         supports = self.supports(y, **inference)
         logs = np.array([self.log_joint(y, s) for s in supports]) / temperature
         q = np.exp(logs - logsumexp(logs))
@@ -94,7 +94,7 @@ def test_what_is_inferred_equals_its_definition(inference, each):
         np.testing.assert_allclose(found["means"][n], s, atol=1e-10)
         np.testing.assert_allclose(found["variances"][n], np.diag(ss) - s**2, atol=1e-10)
         np.testing.assert_allclose(found["reconstruction"][n], params["W"] @ s, atol=1e-9)
-        if found["map_gamma"][n] == problem.scheme.most:
+        if found["map_gamma"][n] == problem.scheme.max_active:
             assert tuple(np.flatnonzero(found["map"][n])) == tuple(sorted(supports[int(np.argmax(q))]))
     assert (found["map"].sum(1) > 1).any()
 
@@ -103,7 +103,7 @@ def test_a_point_is_explained_by_the_values_that_its_state_has():
     params = some_params(EACH, seed=3)
     problem, Y = problem_for({"scheme": "exact"}, params, EACH, seed=4)
     states = np.array([[0, 2], [1, -1], [-1, -1]], np.int32)
-    found = Inference(problem.model, problem.scheme, params, ("map",)).explain(Y[:3], states)
+    found = Inference(problem.model, problem.scheme, params, ("map",)).reconstruct_states(Y[:3], states)
     expected = [params["W"] @ Judge(params).moments(y, s[s >= 0])[1] for y, s in zip(Y, states, strict=False)]
     np.testing.assert_allclose(found, expected, atol=1e-9)
 
@@ -126,7 +126,7 @@ def test_what_is_sampled_comes_close_to_its_definition(weights):
 def test_an_iteration_equals_its_definition(inference, each, temperature, cut):
     params = some_params(each, seed=5)
     problem, Y = problem_for(inference, params, each, seed=6)
-    points, most = (N if cut == 0 else 15), problem.scheme.most
+    points, most = (N if cut == 0 else 15), problem.scheme.max_active
     new, info = iterate(problem, Ranks(), params, Settings(0, temperature, cut, points, {}, {}, most))
     judge = Judge(params)
     every = [judge.posterior(y, inference, temperature) for y in Y]
@@ -158,12 +158,14 @@ def test_the_evidence_is_the_integral_over_the_values():
     problem, Y = problem_for({"scheme": "exact"}, params, EACH, seed=8)
     found = Inference(problem.model, problem.scheme, params, ("evidence", "means")).block(Y)
     W, sigma, (pi, mu, psi) = params["W"], params["sigma"], (params[name] for name in EACH)
-    grid, step = np.linspace(-10, 10, 301, retstep=True)  # of a smooth function that vanishes there sums are integrals
+    grid, step = np.linspace(
+        -10, 10, 301, retstep=True
+    )  # sums over the grid are integrals, as the integrand vanishes at its ends
     z = np.stack(np.meshgrid(*(mu[:, None] + np.sqrt(psi)[:, None] * grid), indexing="ij"), -1)
     prior = np.prod(norm.pdf(z, mu, np.sqrt(psi)), -1) * np.prod(step * np.sqrt(psi))
     for n, y in enumerate(Y[:4]):
         total, first = 0.0, np.zeros(2)
-        for b in ([0, 0], [0, 1], [1, 0], [1, 1]):  # the value of a cause that is not active is integrated to 1
+        for b in ([0, 0], [0, 1], [1, 0], [1, 1]):  # the value of an inactive cause integrates to 1
             density = np.prod(np.where(b, pi, 1 - pi)) * prior * np.prod(norm.pdf(y, (b * z) @ W.T, sigma), -1)
             total, first = total + density.sum(), first + (density[..., None] * b * z).sum((0, 1))
         assert found["evidence"][n] == pytest.approx(np.log(total), abs=1e-8)
@@ -216,7 +218,7 @@ def test_values_without_spread_are_those_of_binary_causes(psi, inference):
     learned = []
     for name, keys in (("linca", {}), ("gsc", {"mu": 1.0, "psi": psi})):
         model = {"name": name, "causes": 7, "learn": ["W", "sigma", "pi"], "init": {"W": {"mean": 1.0, "std": 2.0}}}
-        random = {} if "scheme" in inference else {"candidates": 7}  # they choose candidates by other rules
+        random = {} if "scheme" in inference else {"candidates": 7}  # random candidates differ
         learned.append(fit(job_table({**model, **keys}, {**inference, **search, **random}, anneal), Y))
     linca, gsc = learned
     for name in ("W", "sigma", "pi"):
@@ -248,7 +250,7 @@ def test_a_cause_that_is_never_active_keeps_its_values():
     assert (new["mu"] != params["mu"]).any()
 
 
-def test_points_that_are_drawn_have_values_as_the_model_says():
+def test_drawn_points_have_values_from_the_slab():
     params = some_params(EACH, seed=15)
     problem, _ = problem_for({"scheme": "exact"}, params, EACH, seed=16)
     Y, _ = problem.model.draw(params, np.random.default_rng(17), 40_000)

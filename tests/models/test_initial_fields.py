@@ -1,4 +1,4 @@
-"""Where parameters begin that a job says nothing of: by the data, whatever their scale."""
+"""Default initial values follow from the data, whatever their scale."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_a_short_job_learns_the_same_at_any_scale(name):
         ({"init": {"sigma": 2.0}}, ["W", "sigma", "pi"]),
     ],
 )
-def test_what_a_job_gives_no_number_for_is_learned(given, learn):
+def test_parameters_without_a_number_in_the_job_are_learned(given, learn):
     job = check_job({**JOB, "model": {"name": "nmf", "causes": 5, **given}})
     assert job.model.learn == learn
     assert job.resolved()["model"]["learn"] == learn

@@ -1,4 +1,4 @@
-"""InvECA against sums over all placed and ordered objects and over all masks, written from its definition."""
+"""InvECA against its definition: sums over all placed and ordered objects, and over all masks."""
 
 from itertools import permutations, product
 
@@ -9,7 +9,7 @@ from scipy.special import gammaln, logsumexp
 
 from parallel_et import fit
 from parallel_et.core.types import Block
-from parallel_et.em.e_step import context_at_rest
+from parallel_et.em.e_step import inference_context
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.kernels.rows import pad_rows
@@ -36,7 +36,7 @@ def points(seed=4):
 
 
 def states_of(most=H):
-    """All lists, farthest first, of (object, row, column) with every object at most once."""
+    """Return all lists of (object, row, column), farthest first, with each object at most once."""
     where = list(product(range(SIDE), range(SIDE)))
     return [
         [(h, *x) for h, x in zip(order, xs, strict=True)]
@@ -47,7 +47,7 @@ def states_of(most=H):
 
 
 def everything(params, state, y):
-    """The log joint of a state, and p(pixel d shows layer l | s, y), by all masks that cover a pixel."""
+    """Return the log joint of a state, and p(pixel d shows layer l | s, y), by enumerating the masks of a pixel."""
     pi, sigma = params["pi"], params["sigma"]
     W, T = params["W"].reshape(SIZE, SIZE, H), params["T"].reshape(SIZE, SIZE, CHANNELS, H)
     there = [h for h, _, _ in state]
@@ -75,7 +75,7 @@ def everything(params, state, y):
 
 @pytest.fixture(scope="module")
 def judged():
-    """Of each point the log joints of all states and who is shown, the long way."""
+    """Parameters, points, states, and for each point the log joints and visibilities of all states, by enumeration."""
     params, Y, states = some_params(), points(), states_of()
     found = [[everything(params, s, y) for s in states] for y in Y]
     return params, Y, states, np.array([[f for f, _ in row] for row in found]), [[s for _, s in row] for row in found]
@@ -99,7 +99,7 @@ def padded_states(states):
 
 def problem_at_rest(params, scheme=None):
     problem, _ = problem_of(model_job(scheme), points())
-    return problem, context_at_rest(problem.model, problem.scheme, params)
+    return problem, inference_context(problem.model, problem.scheme, params)
 
 
 def test_the_joint_of_every_placed_and_ordered_state_is_that_over_all_masks(judged):
@@ -111,7 +111,7 @@ def test_the_joint_of_every_placed_and_ordered_state_is_that_over_all_masks(judg
     np.testing.assert_allclose(view.log_joint(each), logs, rtol=0, atol=1e-10)
     np.testing.assert_allclose(step.evaluator.log_joint(Y[:, None], listed), logs, rtol=0, atol=1e-10)
     single = [k for k, s in enumerate(states) if len(s) == 1]
-    alone = view.log_singles()[:, listed[single, 0]]
+    alone = view.log_singletons()[:, listed[single, 0]]
     np.testing.assert_allclose(alone, logs[:, single], rtol=0, atol=1e-10)
 
 
@@ -123,7 +123,7 @@ def test_evidence_and_weights_are_those_of_all_states(judged, temperature):
     evaluator = problem.model.evaluator(params, settings)
     orders = gammaln(np.array([len(s) for s in states]) + 1.0)
     hot = (logs + orders) / temperature - orders
-    step = context_at_rest(problem.model, problem.scheme, params)._replace(evaluator=evaluator, beta=1 / temperature)
+    step = inference_context(problem.model, problem.scheme, params)._replace(evaluator=evaluator, beta=1 / temperature)
     posterior, _ = problem.scheme.infer(step, Block(pad_rows(Y), problem.model.D, 0), {})
     np.testing.assert_allclose(posterior.evidence, logsumexp(hot, 1), rtol=0, atol=1e-10)
     point, found, q = posterior.pairs(np.ones(N, bool))
@@ -134,7 +134,7 @@ def test_evidence_and_weights_are_those_of_all_states(judged, temperature):
 
 
 def sums_by_masks(judged):
-    """How often each pixel of each object is shown, seen through, and shown times y, over all states and masks."""
+    """Return the sums over states and masks of shown pixels, transparent pixels, shown pixels times y, and objects."""
     _, Y, states, logs, shows = judged
     shown, passed = np.zeros((2, H, SIZE, SIZE))
     numerator, active = np.zeros((H, SIZE, SIZE, CHANNELS)), np.zeros(H)
@@ -180,7 +180,7 @@ def test_an_iteration_is_that_of_sums_over_all_states_and_masks(judged):
 
 
 def test_the_m_step_is_where_the_expected_log_joint_is_largest(judged):
-    """By finite differences: of the log joint of who is shown, with the posteriors of the parameters before."""
+    """Compare with finite differences of the expected log joint under the posteriors of the old parameters."""
     params, Y, _, _, _ = judged
     shown, passed, numerator, active = sums_by_masks(judged)
     new, _ = iterated(params, Y)
@@ -265,7 +265,7 @@ def test_drawn_images_show_objects_at_their_places():
     np.testing.assert_allclose(counts, [0.28, 0.54, 0.18], atol=0.09)
 
 
-def test_typical_windows_are_of_as_many_kinds_as_there_are():
+def test_typical_windows_show_every_kind_of_object():
     rng, side, size = np.random.default_rng(5), 12, 3
     kinds = rng.uniform(0.5, 1.0, (4, size, size, 1))
     images = 0.02 * rng.standard_normal((80, side, side, 1))
@@ -280,7 +280,7 @@ def test_typical_windows_are_of_as_many_kinds_as_there_are():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_what_is_dark_is_among_typical_windows_though_something_bright_is_in_every_image(seed):
+def test_dark_objects_have_a_typical_window_though_every_image_has_a_bright_object(seed):
     rng, side, size = np.random.default_rng(seed), 16, 4
     kinds = rng.uniform(0.5, 1.0, (4, size, size, 1)) * np.array([1.0, 1.0, 1.0, 0.3])[:, None, None, None]
     images = 0.02 * rng.standard_normal((200, side, side, 1))
@@ -295,14 +295,14 @@ def test_what_is_dark_is_among_typical_windows_though_something_bright_is_in_eve
     assert gaps.min(1).max() < 0.01
 
 
-def test_what_is_no_square_image_is_refused_in_one_line():
+def test_images_that_are_not_square_are_refused_in_one_line():
     with pytest.raises(UserError, match=r"data: expected square images, or model.rows, of 2 values a pixel, found 12"):
         problem_of(model_job(), np.ones((4, 12)))
     with pytest.raises(UserError, match=r"model.size: expected objects that fit into the images, found 2 in images"):
         problem_of(model_job(), np.ones((4, 2)))
 
 
-def test_places_of_the_best_state_are_told():
+def test_places_of_the_best_state_are_returned():
     params = {**some_params(), "W": np.full((INSIDE, H), 0.99), "sigma": np.array(0.05)}
     problem, _ = problem_at_rest(params)
     state = [(1, 2, 0), (0, 0, 1)]
@@ -315,7 +315,9 @@ def test_places_of_the_best_state_are_told():
 def test_candidates_are_at_most_all_places_of_all_objects():
     model = {"name": "inveca", "causes": H, "size": SIZE, "channels": CHANNELS}
     problem, _ = problem_of(job_table(model, {"candidates": H * PLACES, "gamma": 1}), points())
-    found, _ = problem.scheme.infer(context_at_rest(problem.model, problem.scheme, some_params()), all_of(problem), {})
+    found, _ = problem.scheme.infer(
+        inference_context(problem.model, problem.scheme, some_params()), all_of(problem), {}
+    )
     np.testing.assert_array_equal(found.candidates, np.tile(np.arange(H * PLACES), (N, 1)))
     with pytest.raises(UserError) as refused:
         problem_of(job_table(model, {"candidates": H * PLACES + 1, "gamma": 1}), points())

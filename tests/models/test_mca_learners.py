@@ -1,10 +1,10 @@
-"""The learners of maximal causes of counts, MCA_ex, MCA_3, R-MCA_2 and R-MCA_NN, beside the paper's equations."""
+"""MCA_ex, MCA_3, R-MCA_2 and R-MCA_NN against the equations of the MCA paper."""
 
 from itertools import combinations
 
 import numpy as np
 import pytest
-from brute import all_states, log_noise, mean, share
+from brute import all_states, log_noise, mean, responsibilities
 from problems import iterate, problem_of, settings_at
 from scipy.special import logsumexp
 
@@ -17,26 +17,26 @@ from parallel_et.parallel.communicator import Ranks
 H, D = 5, 6
 PI = np.array([0.2, 0.35, 0.1, 0.4, 0.25])
 LAMBDA, C, RATE = 0.2, 17.0, 0.7
-POINTS = [7, 40]  # below and above what is computed for all points of a block at once
+POINTS = [7, 40]  # below and above the number for which state means are computed once a block
 TEMPERATURES = [1.0, 1.0002, 1.5, 11.0]
 
 
 def data(points):
     rng = np.random.default_rng(points)
     Y = rng.poisson(rng.gamma(1.0, 3.0, (points, D))).astype(float)
-    Y[:, -1] *= 0.37  # no count
+    Y[:, -1] *= 0.37  # not an integer
     Y[0] = 0.0
     return Y
 
 
 def fields():
     W = np.random.default_rng(3).gamma(1.0, 3.0, (D, H))
-    W[2, :2] = 4.0  # equal ones
+    W[2, :2] = 4.0  # equal fields
     return W
 
 
 def updated(model, inference, Y, temperature, params):
-    """The problem, and what one iteration from ``params`` returns: parameters and information."""
+    """Return the problem, and the parameters and metadata of one iteration from ``params``."""
     job = {
         "model": {"causes": H, **model},
         "data": {"source": "array:given"},
@@ -49,16 +49,16 @@ def updated(model, inference, Y, temperature, params):
 
 
 def evidence(W, y, causes, temperature):
-    """exp(beta I) of the causes that are active together; without any only zeros are possible."""
+    """Return exp(beta I) of a set of active causes. The empty set explains only zeros."""
     if not causes:
         return float(not y.any())
     top = np.maximum(W[:, list(causes)].max(1), 1e-300)
     return np.exp((np.log(top) @ y - top.sum()) / temperature)
 
 
-def weights(W, odds, y, most, temperature):
-    """pi-bar exp(I) of all sets of up to ``most`` causes, tempered, unnormalised."""
-    sets = [s for g in range(most + 1) for s in combinations(range(H), g)]
+def weights(W, odds, y, max_active, temperature):
+    """Return pi-bar exp(I) of all sets of up to ``max_active`` causes, tempered, not normalised."""
+    sets = [s for g in range(max_active + 1) for s in combinations(range(H), g)]
     return {s: np.prod([odds[i] for i in s]) ** (1 / temperature) * evidence(W, y, s, temperature) for s in sets}
 
 
@@ -119,14 +119,14 @@ def test_rmca_is_eq_21_and_22(points, temperature, tempered):
 
 
 def activity(W, odds, y, temperature):
-    """Eq. 22 of a point that is not zero, g_i; of one that is, anything."""
+    """Return g_i of eq. 22 for a point that is not zero."""
     F = weights(W, odds, y, 2, temperature)
     Z = sum(F[s] for s in F if s)
     return np.array([F[i,] / Z for i in range(H)])
 
 
 def test_rmca_with_a_rate_takes_eq_25_with_noise_and_divisive_normalisation_a_point_at_a_time():
-    """The prior is not tempered."""
+    """Check that the likelihood is tempered and the prior is not."""
     Y, temperature, sigma, ranks = data(9), 2.0, 0.5, Ranks()
     odds = np.full(H, 3 / 7) ** temperature
     params, seen = {"W": np.asfortranarray(fields() * C / fields().sum(0)), "pi": np.array(0.3)}, []
@@ -139,7 +139,7 @@ def test_rmca_with_a_rate_takes_eq_25_with_noise_and_divisive_normalisation_a_po
     problem, _ = problem_of(table, Y, ranks)
     state = problem.initial_state(params)
     for t in range(18):
-        (point,) = problem.schedule.batches.at(t)
+        (point,) = problem.schedule.batches.block_numbers(t)
         seen.append(int(point))
         expected = params["W"] + RATE * Y[point][:, None] * activity(params["W"], odds, Y[point], temperature)
         expected += sigma * stream(problem.seed, "noise.W", t).standard_normal((D, H))
@@ -165,7 +165,7 @@ def test_exact_learning_is_eq_9_to_12(points, temperature):
             q = F[tuple(np.flatnonzero(s))] / Z
             active[n] += q * s
             if s.any():
-                A[n] += q * share(W, s, rho)
+                A[n] += q * responsibilities(W, s, rho)
     params = {"W": np.asfortranarray(W), "pi": PI}
     model = {"name": "mca", "noise": "poisson", "each": ["pi"]}
     _, new, _ = updated(model, {"scheme": "exact"}, Y, temperature, params)
@@ -174,8 +174,8 @@ def test_exact_learning_is_eq_9_to_12(points, temperature):
 
 
 @pytest.mark.parametrize("inference", [{"candidates": 4, "gamma": 3}, {"scheme": "tv", "states": 31, "gamma": 5}])
-def test_mca3_takes_other_states_than_the_papers_as_well(inference):
-    """Fields are learned of states of up to two causes, whichever they are, and pi of all."""
+def test_mca3_also_learns_from_other_states_than_in_the_paper(inference):
+    """Check that fields are learned from states of up to two causes, and pi from all states."""
     Y, W, alpha = data(40), fields(), 1.4
     params = {"W": np.asfortranarray(W), "pi": PI, "alpha": np.array(alpha)}
     problem, new, _ = updated({"name": "mca3", "each": ["pi"]}, inference, Y, 3.0, params)
@@ -201,12 +201,12 @@ def test_mca3_takes_other_states_than_the_papers_as_well(inference):
 @pytest.mark.parametrize(
     "model, line",
     [
-        ({"name": "rmca", "total": 5.0, "learn": ["W", "pi"]}, "model.learn: expected W alone for rmca, found W, pi"),
+        ({"name": "rmca", "total": 5.0, "learn": ["W", "pi"]}, "model.learn: expected only W for rmca, found W, pi"),
         ({"name": "rmca"}, "job: model.total: expected a value, found none"),
         ({"name": "mca3", "noise": "gauss"}, "job: model.noise: expected 'poisson', found \"gauss\""),
     ],
 )
-def test_what_these_learners_do_not_do_is_told_in_a_line(model, line):
-    with pytest.raises(UserError) as told:
+def test_unsupported_keys_are_refused_in_one_line(model, line):
+    with pytest.raises(UserError) as error:
         updated(model, {"candidates": H, "gamma": 2}, data(9), 1.0, {})
-    assert str(told.value) == line
+    assert str(error.value) == line

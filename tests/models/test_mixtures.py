@@ -1,4 +1,4 @@
-"""Mixtures against their definition, against scikit-learn, and what they promise of the free energy."""
+"""Mixtures against their definition and against scikit-learn, and the rise of their free energy."""
 
 import h5py
 import numpy as np
@@ -15,7 +15,7 @@ from parallel_et import fit
 from parallel_et.core.posterior import Listed, Sparse
 from parallel_et.core.random import stream
 from parallel_et.core.types import Block, Settings
-from parallel_et.em.e_step import context_at_rest
+from parallel_et.em.e_step import inference_context
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.job.job import check_job
@@ -44,7 +44,7 @@ def table_of(kind, inference, **model):
 
 
 def case(kind, seed=1):
-    """Parameters, and points of others that are like them."""
+    """Return parameters, and points drawn from similar parameters."""
     rng = np.random.default_rng(seed)
     pi, truth = rng.dirichlet(np.full(C, 5.0)), rng.integers(C, size=N)
     if kind == "poisson":
@@ -60,14 +60,14 @@ def case(kind, seed=1):
 
 
 def matrices(kind, var):
-    """The covariances of all clusters, (C, D, D)."""
+    """Return the covariances of all clusters, (C, D, D)."""
     if kind in ("full", "tied"):
         return np.broadcast_to(var, (C, D, D))
     return np.array([np.diag(np.broadcast_to(v, D)) for v in np.atleast_2d(var.T).reshape(C, -1)])
 
 
 def log_joints(kind, params, Y):
-    """(N, C), by scipy's densities."""
+    """Return the log joints (N, C) from densities of scipy."""
     if kind == "poisson":
         noise = [poisson.logpmf(Y, w).sum(1) for w in params["W"].T]
     else:
@@ -77,7 +77,7 @@ def log_joints(kind, params, Y):
 
 
 def new_params(kind, Y, q, reg):
-    """The M-step as textbooks have it."""
+    """Return the parameters of the textbook M-step."""
     weight = q.sum(0)
     W = Y.T @ q / weight
     if kind == "poisson":
@@ -97,7 +97,7 @@ def test_an_iteration_equals_its_definition(kind, scheme, temperature, points):
     params, Y = case(kind)
     inference, kept = SCHEMES[scheme]
     problem, _ = problem_of(table_of(kind, inference, **({} if kind == "poisson" else {"reg": 0.01})), Y)
-    assert problem.scheme.most == 1
+    assert problem.scheme.max_active == 1
     logs = log_joints(kind, params, Y) / temperature
     logs = np.where(logs >= np.sort(logs)[:, [-kept]], logs, -np.inf)
     F = logsumexp(logs, axis=1)
@@ -131,14 +131,14 @@ def test_joints_of_listed_clusters_and_sums_under_them_are_those_of_a_table(kind
     params, Y = case(kind, seed=3)
     problem, _ = problem_of(table_of(kind, {"candidates": 3}), Y)
     model, block = problem.model, Block(pad_rows(Y), D, 0)
-    step = context_at_rest(model, problem.scheme, params)
+    step = inference_context(model, problem.scheme, params)
     view = step.evaluator.observe(block)
     states = np.random.default_rng(4).integers(-2, C, (N, 6, 1)).astype(np.int32)
     logs = log_joints(kind, params, Y)
     expected = np.where(states[..., 0] < 0, -np.inf, np.take_along_axis(logs, np.maximum(states[..., 0], 0), 1))
     np.testing.assert_allclose(view.log_joint(states), expected, rtol=1e-12)
     np.testing.assert_allclose(step.evaluator.log_joint(Y[:, None], np.arange(C)[:, None]), logs, rtol=1e-12)
-    np.testing.assert_allclose(view.log_singles(), logs, rtol=1e-12)
+    np.testing.assert_allclose(view.log_singletons(), logs, rtol=1e-12)
     tabled, _ = problem.scheme.infer(step, block, {})
     order = np.random.default_rng(5).permuted(np.tile(np.arange(3), (N, 1)), axis=1)
     q = np.take_along_axis(tabled.q.dense(3), order, 1)
@@ -244,7 +244,7 @@ def test_a_cluster_without_points_keeps_its_values(kind):
 @pytest.mark.parametrize("count", [1, 7, 90])
 @pytest.mark.parametrize("near", [0.0, 1e-9, 1e-6])
 def test_the_candidates_are_exactly_those_of_the_largest_joints(kind, count, near):
-    """Clusters that single precision cannot tell apart are told apart, and equal ones by their index."""
+    """Use clusters whose joints are equal in single precision. Ties go to the lower index."""
     rng, H = np.random.default_rng(10), 90
     W = np.repeat(rng.gamma(3.0, 2.0, (D, H // 5)), 5, axis=1) * (1 + near * rng.normal(size=(D, H)))
     Y = rng.poisson(W.T[rng.integers(H, size=N)]).astype(float)
@@ -253,11 +253,11 @@ def test_the_candidates_are_exactly_those_of_the_largest_joints(kind, count, nea
     var["full"] = scale[:, None, None] * var["tied"]
     params = {"W": W, "pi": np.full(H, 1 / H)} | ({"var": var[kind]} if kind in var else {})
     problem, _ = problem_of({**table_of(kind, {"scheme": "exact"}, causes=H, init={"W": 1.0})}, Y)
-    view = context_at_rest(problem.model, problem.scheme, params).evaluator.observe(Block(pad_rows(Y), D, 0))
+    view = inference_context(problem.model, problem.scheme, params).evaluator.observe(Block(pad_rows(Y), D, 0))
     every = np.tile(np.arange(H, dtype=np.int32), (N, 1))
     logs = view.log_joint(every[..., None])
-    if kind == "full":  # in one way for all points
-        logs = view.log_singles()
+    if kind == "full":  # the reference uses the same operations for all points
+        logs = view.log_singletons()
     expected = [sorted(np.lexsort((every[n], -logs[n]))[:count].tolist()) for n in range(N)]
     assert view.select(count).tolist() == expected
 
@@ -273,7 +273,7 @@ def test_data_of_any_size_give_numbers(kind, scale):
 
 
 @pytest.mark.parametrize("kind", ["full", "tied"])
-def test_points_in_a_plane_leave_covariances_that_are_some(kind):
+def test_points_in_a_plane_leave_positive_definite_covariances(kind):
     Y = np.random.default_rng(12).normal(size=(50, 2)) @ np.random.default_rng(13).normal(size=(2, 6))
     table = {**table_of(kind, {"scheme": "exact"}, reg=0.0), "anneal": {"iterations": 5, "noise": {"var": 0.1}}}
     result = fit(table, Y)
@@ -308,7 +308,7 @@ def test_points_that_are_drawn_are_those_of_the_model(kind, tmp_path):
     source = open_source(check_job({**table_of(kind, {"candidates": 2}, causes=2), "data": data}))
     states = source.model.draw(params, np.random.default_rng(15), 20_000)[1][:, 0]
     np.testing.assert_allclose(np.bincount(states) / 20_000, params["pi"], atol=0.02)
-    Y, cluster = source.read(0, 20_000), np.concatenate([s.argmax(1) for _, _, s in source.drawn(0, 20_000)])
+    Y, cluster = source.read(0, 20_000), np.concatenate([s.argmax(1) for _, _, s in source.draw_groups(0, 20_000)])
     for c in range(C):
         own = Y[cluster == c]
         cov = np.diag(params["W"][:, c]) if kind == "poisson" else matrices(kind, params["var"])[c]
@@ -328,7 +328,7 @@ def test_one_number_for_a_start_is_a_round_cluster():
 
 
 def test_a_start_by_k_means_plus_plus_is_drawn_by_squared_distances():
-    """Against the same draws by sums in double precision; and of clusters that are far apart each has one."""
+    """Compare with the same draws in double precision. Each of several distant clusters has one initial mean."""
     rng = np.random.default_rng(16)
     Y = 100 * rng.normal(size=(C, D))[np.arange(N) % C] + rng.normal(size=(N, D))
     for seed in range(10):
@@ -341,7 +341,7 @@ def test_a_start_by_k_means_plus_plus_is_drawn_by_squared_distances():
             rows.append(int(np.searchsorted(np.cumsum(gaps), draws.random() * gaps.sum())))
         np.testing.assert_array_equal(params["W"].T, Y[rows])
         assert sorted(row % C for row in rows) == list(range(C))
-    _, params = problem_of(table, np.ones((N, D)))  # no point is far from any
+    _, params = problem_of(table, np.ones((N, D)))  # all distances are zero
     np.testing.assert_array_equal(params["W"], 1.0)
 
 
@@ -386,7 +386,7 @@ def test_a_start_is_the_same_on_any_number_of_ranks(kind):
         ("spherical", np.ones((9, 3)), {"name": "linca", "reg": 1.0}, "model.reg: unknown key"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(kind, Y, changes, line):
+def test_wrong_jobs_and_data_are_refused_in_one_line(kind, Y, changes, line):
     with pytest.raises(UserError, match=line) as caught:
         problem_of(table_of(kind, {"scheme": "exact"}, **changes), Y)
     assert kind == "spherical" or "\n" not in str(caught.value)
@@ -408,7 +408,7 @@ def test_truncation_to_a_few_clusters_loses_little_likelihood():
     for name, inference in (("et", {"candidates": 5}), ("exact", {"scheme": "exact"})):
         learned = fit({**table, "inference": inference, "anneal": {"iterations": 15}}, Y)
         problem, _ = problem_of({**table, "inference": {"scheme": "exact"}}, Y)
-        step = context_at_rest(problem.model, problem.scheme, learned.params)
+        step = inference_context(problem.model, problem.scheme, learned.params)
         course[name] = problem.scheme.infer(step, Block(pad_rows(Y), 30, 0), {})[0].evidence.mean()
     assert course["et"] > course["exact"] - 0.01 * abs(course["exact"])
 
@@ -416,14 +416,18 @@ def test_truncation_to_a_few_clusters_loses_little_likelihood():
 def test_single_precision_is_left_where_numbers_are_too_large():
     params, Y = case("spherical", seed=19)
     problem, _ = problem_of(table_of("spherical", {"candidates": 2}), Y)
-    form = problem.model.form(params)
-    assert form._upper is not None
+    density = problem.model.density(params)
+    assert density._upper is not None
     rows = pad_rows(Y)
-    np.testing.assert_array_equal(form.nearest(rows, 2), np.sort(np.argsort(-form.log_singles(rows))[:, :2]))
-    far = problem.model.form({**params, "var": np.full(C, 1e-40)})
-    assert far._longest.max() > mixture.WIDE
-    assert far._upper is None
-    np.testing.assert_array_equal(far.nearest(rows, 2), np.sort(np.argsort(-far.log_singles(rows))[:, :2]))
+    np.testing.assert_array_equal(
+        density.most_probable(rows, 2), np.sort(np.argsort(-density.log_singletons(rows))[:, :2])
+    )
+    extreme = problem.model.density({**params, "var": np.full(C, 1e-40)})
+    assert extreme._longest.max() > mixture.MAX_SINGLE_FACTOR
+    assert extreme._upper is None
+    np.testing.assert_array_equal(
+        extreme.most_probable(rows, 2), np.sort(np.argsort(-extreme.log_singletons(rows))[:, :2])
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))

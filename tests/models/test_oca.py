@@ -1,4 +1,4 @@
-"""Occlusion against its definition: explicit lists of ordered states, pixel by pixel."""
+"""Occlusive components analysis against its definition: explicit ordered states, pixel by pixel."""
 
 from itertools import permutations
 from math import factorial, log
@@ -10,12 +10,12 @@ from scipy.special import logsumexp
 from scipy.stats import binom, norm
 
 from parallel_et.core.types import Block, Settings
-from parallel_et.em.e_step import context_at_rest
+from parallel_et.em.e_step import inference_context
 from parallel_et.em.loop import em_step
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.oca import rescaled
+from parallel_et.models.oca import rescale
 from parallel_et.parallel.communicator import Ranks
 
 N, P, H = 23, 5, 4
@@ -29,7 +29,7 @@ SCHEMES = [
 
 
 class Definition:
-    """OCA eq. 1 to 4 and 18 to 23 for one set of parameters; a state is a tuple, the nearest cause last."""
+    """OCA eq. 1 to 4 and 18 to 23 for one set of parameters. A state is a tuple with the nearest cause last."""
 
     def __init__(self, params):
         self.W, self.T = params["W"], params["T"]
@@ -50,7 +50,7 @@ class Definition:
         return [(d, self.shown(s, d)) for d in range(len(self.W))]
 
     def log_sets(self, y, s):
-        """Without the prior of orders."""
+        """Return the log joints of sets, without the prior of orders."""
         return norm.logpdf(y, self.mean(s), self.sigma).sum() + (
             len(s) * log(self.pi) + (self.W.shape[1] - len(s)) * log(1 - self.pi)
         )
@@ -66,7 +66,7 @@ class Definition:
         return np.exp(logs - logsumexp(logs)), logsumexp(logs)
 
     def share(self, s, rho):
-        """A^rho of eq. 9, (P, H); its limit for infinite rho is 1 for the cause that is shown."""
+        """Return A^rho of eq. 9, (P, H). For infinite rho it is 1 for the shown cause."""
         A, near = np.zeros(self.W.shape), self.near(s)
         for d, h in self.all_shown(s):
             if h is not None and np.isinf(rho):
@@ -84,7 +84,7 @@ def posteriors(oracle, Y, keys, temperature):
 
 
 def expected_shares(oracle, Y, states, q, used, rho):
-    """Sums over the used points of <A y> (H, C, P) and <A> (H, P)."""
+    """Return the sums over the used points of <A y> (H, C, P) and <A> (H, P)."""
     numerator, denominator = np.zeros((H, Y.shape[2], P)), np.zeros((H, P))
     for n in used:
         for s, weight in zip(states[n], q[n], strict=True):
@@ -105,7 +105,7 @@ def features_of(W, T, numerator, denominator):
 
 
 def expected_error(oracle, Y, states, q, used, pixels=None):
-    """Sum of <|y - mean|^2> over the used points, of all pixels or of one."""
+    """Return the sum of <|y - mean|^2> over the used points, for all pixels or for one."""
     pixels = slice(None) if pixels is None else pixels
     pairs = ((n, s, weight) for n in used for s, weight in zip(states[n], q[n], strict=True))
     return sum(weight * ((Y[n][pixels] - oracle.mean(s)[pixels]) ** 2).sum() for n, s, weight in pairs)
@@ -135,7 +135,7 @@ def keys_of(inference):
 @pytest.mark.parametrize("temperature, cut, rho", [(1.0, 0.7, 21.0), (3.0, 0.0, 1.5), (3.0, 0.7, 1.5), (3.0, 0.0, 1e3)])
 def test_an_iteration_equals_its_definition(channels, inference, temperature, cut, rho):
     problem, params, Y = case(channels, inference, seed=3 + channels)
-    oracle, keys, gamma = Definition(params), keys_of(inference), problem.scheme.most
+    oracle, keys, gamma = Definition(params), keys_of(inference), problem.scheme.max_active
     states, q, evidence = posteriors(oracle, Y, keys, temperature)
     points = N if cut == 0 else 15
     used = sorted(np.argsort(evidence)[::-1][:points])
@@ -164,7 +164,7 @@ def test_where_nothing_disturbs_masks_change_only_in_pixels_that_become_better(c
     problem, params, Y = case(channels, inference, seed=11 + channels)
     oracle = Definition(params)
     states, q, evidence = posteriors(oracle, Y, keys_of(inference), 1.0)
-    settings = Settings(0, 1.0, 0.0, N, {}, {"rho": 21.0, "alpha": 0.3}, problem.scheme.most)
+    settings = Settings(0, 1.0, 0.0, N, {}, {"rho": 21.0, "alpha": 0.3}, problem.scheme.max_active)
     new, info = iterate(problem, Ranks(), params, settings)
 
     everyone = range(N)
@@ -187,7 +187,7 @@ def test_where_nothing_disturbs_masks_change_only_in_pixels_that_become_better(c
 def test_five_causes_in_any_order_equal_their_definition(scheme):
     problem, params, Y = case(3, scheme, seed=5, causes=5)
     oracle = Definition(params)
-    step = context_at_rest(problem.model, problem.scheme, params)
+    step = inference_context(problem.model, problem.scheme, params)
     block = Block(pad_rows(Y.reshape(N, -1)), problem.model.D, 0)
     posterior, _ = problem.scheme.infer(step, block, problem.scheme.initial_point_states(N))
     states, q, evidence = posteriors(oracle, Y[:4], (5, 5, False), 1.0)
@@ -199,7 +199,7 @@ def test_five_causes_in_any_order_equal_their_definition(scheme):
 
 @pytest.mark.parametrize("kept", [30, 1])
 def test_kept_states_give_the_statistics_of_their_weights(kept):
-    """tv and hard: one iteration that begins with states which are the only ones it may have."""
+    """Run one iteration of tv or hard from given states, without proposals of other states."""
     scheme = {"scheme": "tv", "states": kept, "gamma": 3, "propose": {"blind": 1}} if kept > 1 else {"scheme": "hard"}
     problem, params, Y = case(3, {"gamma": 3, **scheme}, seed=8)
     settings = Settings(0, 2.0, 0.0, N, {}, {"rho": 4.0, "alpha": 0.3}, 3)
@@ -210,7 +210,7 @@ def test_kept_states_give_the_statistics_of_their_weights(kept):
     assert info.free_energy == pytest.approx(np.mean(evidence), rel=1e-10)
     shares = expected_shares(oracle, Y, lists, q, range(N), 4.0)
     W = masks_of(params, *shares)
-    W, T = rescaled(W, features_of(W, params["T"], *shares), 0.3)
+    W, T = rescale(W, features_of(W, params["T"], *shares), 0.3)
     np.testing.assert_allclose(new["W"], W, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(new["T"], T, rtol=1e-10, atol=1e-12)
     error = expected_error(oracle, Y, lists, q, range(N))
@@ -220,7 +220,7 @@ def test_kept_states_give_the_statistics_of_their_weights(kept):
 def test_pi_of_each_cause_counts():
     problem, params, Y = case(3, EXACT, seed=9)
     params["pi"] = np.array([0.1, 0.2, 0.3, 0.6])
-    step = context_at_rest(problem.model, problem.scheme, params)
+    step = inference_context(problem.model, problem.scheme, params)
     block = Block(pad_rows(Y.reshape(N, -1)), problem.model.D, 0)
     table = problem.scheme.infer(step, block, {})[0]
     logs = step.evaluator.log_joint(Y.reshape(N, 1, -1), problem.scheme.table.members)
@@ -256,7 +256,9 @@ def test_beyond_gamma_the_most_probable_causes_are_found_in_their_order():
         found = tuple(np.argsort(place)[(place == 0).sum() :].tolist())
         every = [s for g in range(H + 1) for s in permutations(range(H), g)]
         weights, _ = oracle.posterior(Y[n].reshape(P, 3), every, 1.0)
-        assert weights[every.index(found)] == pytest.approx(weights.max(), rel=1e-9)  # orders that look alike are equal
+        assert weights[every.index(found)] == pytest.approx(
+            weights.max(), rel=1e-9
+        )  # equivalent orders have equal weights
         assert set(found) == set(scene)
         assert sorted(place[place > 0]) == list(range(1, len(scene) + 1))
         assert (tables["map"][n] == (place > 0)).all()
@@ -276,7 +278,7 @@ def test_noise_never_makes_sigma_or_pi_negative():
 
 
 def test_orders_that_show_the_same_have_the_same_bits():
-    """Else rounding errors decide which of these orders are kept."""
+    """Check that rounding errors do not decide between equivalent orders."""
     rng = np.random.default_rng(21)
     W = np.zeros((6, 3))
     W[[0, 1], 0], W[[2, 3], 1], W[[4, 5], 2] = rng.normal(size=(3, 2))
@@ -284,7 +286,7 @@ def test_orders_that_show_the_same_have_the_same_bits():
     table = job_table({"name": "oca", "causes": 3, "channels": 1, "each": ["pi"]}, EXACT)
     Y = rng.normal(size=(N, 6))
     problem, _ = problem_of(table, Y)
-    step = context_at_rest(problem.model, problem.scheme, params)
+    step = inference_context(problem.model, problem.scheme, params)
     view = step.evaluator.observe(Block(pad_rows(Y), 6, 0))
     orders = np.array(list(permutations(range(3))), np.int32)
     logs = view.log_joint(np.tile(orders, (N, 1, 1)))

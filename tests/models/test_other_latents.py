@@ -9,12 +9,12 @@ from problems import iterate, job_table, problem_of, random_data, random_params
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from parallel_et.core.latent_states import Latents, Table, binary, clashes, listed
+from parallel_et.core.latent_states import Latents, Table, binary, clashes, states_of_binary
 from parallel_et.core.types import Settings
 from parallel_et.inference.posterior import Inference
 from parallel_et.models import MODELS, PI, SIGMA, Bernoulli, Categorical, Gauss, Model, Param, Statistic, sums_by_atom
-from parallel_et.models.components.fields import with_none
-from parallel_et.models.components.priors import few
+from parallel_et.models.components.fields import with_empty_row
+from parallel_et.models.components.priors import probability_of_at_most
 from parallel_et.parallel.communicator import Ranks
 
 N, D, H = 40, 5, 4
@@ -56,7 +56,7 @@ class Cards(Model):
         self.prior, self.noise, self.latents = Bernoulli(self.H), Gauss(), Latents(self.H, ordered=True)
 
     def mean(self, params, states):
-        pile = with_none(params["W"].T)[states]
+        pile = with_empty_row(params["W"].T)[states]
         top = (pile > 0).argmax(-2)
         return np.take_along_axis(pile, top[..., None, :], -2)[..., 0, :]
 
@@ -147,7 +147,7 @@ def test_tables_have_every_state_once(candidates, most):
 def test_states_as_lists_and_as_zeros_and_ones_are_the_same():
     table = np.random.default_rng(3).random((50, 7)) < 0.4
     table[0], table[1] = False, True
-    states = listed(table)
+    states = states_of_binary(table)
     np.testing.assert_array_equal(binary(states, 7), table)
     assert binary(states[:, None], 7).shape == (50, 1, 7)
     two = np.array([[0, 3, -1], [0, 4, 1], [-1, -1, -1], [2, 5, -1]])
@@ -189,12 +189,14 @@ def test_the_share_of_points_with_few_causes_is_that_of_all_states():
     states = brute.all_states(6)
     p = np.array([np.prod(np.where(s, pi, 1 - pi)) for s in states])
     for most in range(7):
-        assert few(pi, most) == pytest.approx(p[states.sum(1) <= most].sum(), rel=1e-12)
+        assert probability_of_at_most(pi, most) == pytest.approx(p[states.sum(1) <= most].sum(), rel=1e-12)
         without = [sum(x for s, x in zip(states, p, strict=True) if s.sum() - s[h] <= most) for h in range(6)]
-        np.testing.assert_allclose(few(pi, most, but_one=True), without, rtol=1e-12)
+        np.testing.assert_allclose(probability_of_at_most(pi, most, leave_one_out=True), without, rtol=1e-12)
         same = {"pi": np.array(0.3)}
         each = {"pi": np.full(6, 0.3)}
         prior = Bernoulli(6)
-        assert prior.share(same, most) == pytest.approx(prior.share(each, most), rel=1e-12)
+        assert prior.fraction_up_to(same, most) == pytest.approx(prior.fraction_up_to(each, most), rel=1e-12)
         if most:
-            np.testing.assert_allclose(prior.share_with(each, most), prior.share_with(same, most), rtol=1e-12)
+            np.testing.assert_allclose(
+                prior.fraction_up_to_given_active(each, most), prior.fraction_up_to_given_active(same, most), rtol=1e-12
+            )

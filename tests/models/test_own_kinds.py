@@ -52,9 +52,9 @@ def case(kind, inference, seed):
 @pytest.mark.parametrize("temperature, cut", [(1.0, 0.0), (3.0, 0.7)])
 def test_an_iteration_equals_its_definition(kind, inference, temperature, cut):
     problem, params, oracle, Y = case(kind, inference, seed=len(str(inference)))
-    points, most = N if cut == 0 else 20, problem.scheme.most
+    points, most = N if cut == 0 else 20, problem.scheme.max_active
     new, info = iterate(problem, Ranks(), params, Settings(0, temperature, cut, points, {}, {}, most))
-    atoms = oracle.ways * H
+    atoms = oracle.variants * H
     expected, free_energy = oracle.iteration(
         {name: value if value.ndim else float(value) for name, value in params.items()},
         Y,
@@ -89,7 +89,7 @@ def test_candidates_of_noisyor_are_the_most_probable_single_causes_by_their_own_
 def test_what_is_inferred_equals_its_definition(kind):
     problem, params, oracle, Y = case(kind, {"candidates": 3, "gamma": 2, "singletons": True}, seed=5)
     found = Inference(problem.model, problem.scheme, params, ("evidence", "means", "map", "reconstruction", "quality"))
-    tables, atoms = found.block(Y), oracle.ways * H
+    tables, atoms = found.block(Y), oracle.variants * H
     for n, y in enumerate(Y):
         states = oracle.considered(params, y, 3, 2, True)
         logs = np.array([oracle.log_joint(params, y, s) for s in states])
@@ -114,7 +114,7 @@ def test_points_that_are_drawn_have_the_mean_of_their_state(kind):
     np.testing.assert_allclose((Y - clean).mean(0), 0.0, atol=6 * (Y - clean).std() / 4000**0.5)
 
 
-def test_what_a_model_cannot_be_of_is_refused():
+def test_data_that_a_model_cannot_describe_are_refused():
     for keys, Y, line in (
         (KINDS["noisyor"][0], np.full((9, 3), 0.5), "expected zeros and ones"),
         (KINDS["counts"][0], np.full((9, 3), -1.0), "expected counts"),

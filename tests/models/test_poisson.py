@@ -1,4 +1,4 @@
-"""Poisson noise as a choice in the job: what does not go with it is told in one line."""
+"""Poisson noise as a key of the job: keys and data that contradict it are refused in one line."""
 
 import numpy as np
 import pytest
@@ -21,12 +21,12 @@ EXACT = {"scheme": "exact"}
         ({}, "data: expected counts for Poisson noise, found 8.3% negative values"),
     ],
 )
-def test_what_poisson_noise_has_not_is_refused(name, keys, line):
+def test_keys_and_data_without_poisson_noise_are_refused(name, keys, line):
     Y = np.ones((4, 3))
     Y[1, 2] = -1e-9
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as error:
         problem_of(job_table({"name": name, "causes": 2, **keys}, EXACT), Y)
-    assert str(told.value) == line
+    assert str(error.value) == line
 
 
 @pytest.mark.parametrize("name", ["mca poisson", "nmf poisson"])

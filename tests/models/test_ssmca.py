@@ -12,14 +12,14 @@ from scipy.stats import kstest, norm
 
 from parallel_et import fit
 from parallel_et.core.gibbs import Chains
-from parallel_et.core.latent_states import valued
+from parallel_et.core.latent_states import values_by_atom
 from parallel_et.core.posterior import Draws, Sparse
 from parallel_et.core.types import Block, Settings, Summary
-from parallel_et.em.e_step import context_at_rest
+from parallel_et.em.e_step import inference_context
 from parallel_et.errors import UserError
 from parallel_et.job.job import check_job
 from parallel_et.kernels.rows import pad_rows
-from parallel_et.models.ssmca import FLOOR, MODEL, above_floor
+from parallel_et.models.ssmca import MIN_FIELD_FRACTION, MODEL, apply_floor
 
 ALL = ["W", "sigma", "pi", "mu", "psi"]
 STILL = Settings(0, 1.0, 0.0, 0, {}, {}, 1)
@@ -33,13 +33,13 @@ def model_of(D, H, **keys):
 
 
 def params_of(rng, D, H, mu, psi, sigma, pi=0.3):
-    W = above_floor(rng.gamma(2.0, 1.0, (D, H)) * (rng.random((D, H)) < 0.4) + 1e-9)
+    W = apply_floor(rng.gamma(2.0, 1.0, (D, H)) * (rng.random((D, H)) < 0.4) + 1e-9)
     numbers = {"sigma": sigma, "pi": pi, "mu": mu, "psi": psi}
     return {"W": np.asfortranarray(W / W.mean(0)), **{name: np.array(float(value)) for name, value in numbers.items()}}
 
 
 class Slab:
-    """The slab of cause 0 given all others, by integration between the points where its density has corners."""
+    """The slab of cause 0 given all other causes, by integration between the corners of its density."""
 
     def __init__(self, params, y, others, beta=1.0):
         W, mu, psi, pi = params["W"], float(params["mu"]), float(params["psi"]), float(params["pi"])
@@ -65,7 +65,7 @@ class Slab:
         return self.top + np.log(self.below[-1])
 
     def cdf(self, s):
-        """Share of the slab up to s."""
+        """Return the probability of a value up to s under the slab."""
         k = np.clip(np.searchsorted(self.edges, s) - 1, 0, len(self.edges) - 2)
         middle, half = (self.edges[k] + s) / 2, (s - self.edges[k]) / 2
         within = np.exp(self.log(middle[:, None] + half[:, None] * NODES) - self.top) @ WEIGHTS * half
@@ -73,7 +73,7 @@ class Slab:
 
 
 def redrawn(params, y, others, uniforms, beta=1.0, **keys):
-    """Values of cause 0 that the model draws by numbers (m,), given those of all others."""
+    """Return the values of cause 0 that the model draws from uniforms (m,), given the values of all other causes."""
     D, H = params["W"].shape
     model = model_of(D, H, **keys)
     s = np.tile(np.append(0.0, others), (1, len(uniforms), 1))
@@ -114,7 +114,7 @@ def test_single_causes_have_the_log_joint_of_an_integral():
     rng = np.random.default_rng(4)
     params, D, H = params_of(rng, 12, 4, 2.0, 0.5, 0.7), 12, 4
     model, Y = model_of(D, H), rng.normal(1.0, 2.0, (5, D))
-    found = model.evaluator(params, STILL).observe(Block(pad_rows(Y), D, 0)).log_singles()
+    found = model.evaluator(params, STILL).observe(Block(pad_rows(Y), D, 0)).log_singletons()
     pi, sigma = float(params["pi"]), float(params["sigma"])
     for n, h in np.ndindex(5, H):
         own = {**params, "W": params["W"][:, [h]]}
@@ -130,7 +130,7 @@ def test_draws_are_distributed_as_the_conditional():
     found, slab = redrawn(params, y, others, rng.random(4000)), Slab(params, y, others)
     some = found != 0
     assert kstest(found[some], slab.cdf).pvalue > 0.01
-    assert kstest(found[some] * 1.02, slab.cdf).pvalue < 1e-3  # which a hundredth more would fail
+    assert kstest(found[some] * 1.02, slab.cdf).pvalue < 1e-3  # a scale error of 2 % would be found
     chance = 1 / (1 + np.exp(-slab.log_odds))
     assert abs(some.mean() - chance) < 3 * np.sqrt(chance * (1 - chance) / 4000) + 1e-12
 
@@ -151,7 +151,7 @@ def test_chains_are_distributed_as_the_posterior():
     )
     problem, _ = problem_of(table, np.tile(y, (4, 1)))
     block = Block(pad_rows(np.tile(y, (4, 1))), D, 0)
-    found, _ = problem.scheme.infer(context_at_rest(model, problem.scheme, params), block, {})
+    found, _ = problem.scheme.infer(inference_context(model, problem.scheme, params), block, {})
     assert isinstance(found, Draws)
     assert np.abs(found.means(2).mean(0) - expected).max() < 0.05
     reconstructed = model.evaluator(params, STILL).observe(block).reconstruct(found).mean(0)
@@ -159,7 +159,7 @@ def test_chains_are_distributed_as_the_posterior():
 
 
 class Totals(dict):
-    """Sums that are written down."""
+    """A dictionary of sums."""
 
     def add(self, name, values):
         self[name] = self.get(name, 0.0) + np.asarray(values)
@@ -181,11 +181,11 @@ def test_the_m_step_maximises_the_log_joint_of_the_draws(learn, each):
     used = np.arange(N) != 3
     chains = Chains(np.tile(np.arange(H, dtype=np.int32), (N, 1)), s != 0, s)
     draws = Draws(np.zeros(N), chains.states(), Sparse.of(np.full((N, K), 1 / K)), chains.listed_values())
-    np.testing.assert_array_equal(valued(draws.states, draws.values, H), s)
+    np.testing.assert_array_equal(values_by_atom(draws.states, draws.values, H), s)
     total = Totals()
     model.evaluator(params, STILL).collect("all", Block(pad_rows(Y), D, 0), draws, used, total)
     new = model.maximise("all", params, {**total, "points": np.array(float(N - 1))}, STILL, summary(Y))
-    # by explicit sums: which cause is the largest, draw by draw
+    # explicit sums over the largest cause of each draw
     products, squares, error = np.zeros((D, H)), np.zeros((D, H)), 0.0
     for n, k, d in np.ndindex(N, K, D):
         shown = s[n, k] * params["W"][d]
@@ -193,7 +193,7 @@ def test_the_m_step_maximises_the_log_joint_of_the_draws(learn, each):
         if used[n] and shown[h] > 0:
             products[d, h] += s[n, k, h] * Y[n, d] / K
             squares[d, h] += s[n, k, h] ** 2 / K
-    W = above_floor(products / squares)
+    W = apply_floor(products / squares)
     for n, k, d in np.ndindex(N, K, D):
         shown = s[n, k] * params["W"][d]
         h = shown.argmax()
@@ -210,7 +210,7 @@ def test_the_m_step_maximises_the_log_joint_of_the_draws(learn, each):
         causes = [H if name in each else 1 for name in ("mu", "psi")]
 
         def worse(x):
-            """Minus the log prior of the active strengths."""
+            """Return the negative log prior of the active strengths."""
             mu, scale = (np.broadcast_to(part, z.shape) for part in np.split(x, causes[:1]))
             return -norm.logpdf(z[b], mu[b], np.exp(scale[b])).sum()
 
@@ -220,7 +220,7 @@ def test_the_m_step_maximises_the_log_joint_of_the_draws(learn, each):
             assert new[name].shape == ((H,) if name in each else ())
             np.testing.assert_allclose(new[name], found if name in each else found[0], rtol=1e-6)
     elif "mu" in learn:
-        slope = ((z - new["mu"]) / params["psi"] * b).sum((0, 1))  # of the log prior in mu, psi as it is held
+        slope = ((z - new["mu"]) / params["psi"] * b).sum((0, 1))  # of the log prior in mu, for fixed psi
         assert np.abs(slope if "mu" in each else slope.sum()).max() < 1e-9
 
 
@@ -236,20 +236,20 @@ def summary(Y):
     return Summary(len(Y), Y.shape[1], np.abs(Y).max(), Y.mean(), np.sqrt((Y**2).mean()), 0.0, Y.std())
 
 
-def test_carried_sums_are_those_of_strengths_at_the_new_scale():
+def test_adjusted_sums_are_those_of_strengths_at_the_new_scale():
     rng, D, H = np.random.default_rng(8), 7, 3
     params, model = params_of(rng, D, H, 2.0, 0.5, 1.0), model_of(D, H)
     shapes = {name: one.shape for name, one in model.statistics("all").items()}
     sums = {name: rng.gamma(3.0, 1.0, shape) for name, shape in shapes.items()} | {"points": np.array(50.0)}
     new = model.maximise("all", params, sums, STILL, summary(np.ones((2, D))))
-    again = model.maximise("all", new, model.carried("all", sums, params, new), STILL, summary(np.ones((2, D))))
+    again = model.maximise("all", new, model.adjust_sums("all", sums, params, new), STILL, summary(np.ones((2, D))))
     for name in ("W", "sigma", "mu", "psi"):
         np.testing.assert_allclose(again[name], new[name], rtol=1e-9)
 
 
 @pytest.mark.parametrize("N, close", [(60, 0.025), (600, 0.005)])
 def test_sigma_is_near_that_of_the_maximum_of_the_new_fields(N, close):
-    """Sigma has the owners of the E-step: exact where fields do not change, and near that where they change little."""
+    """Compare sigma, which assigns values to causes by the old fields, with the exact one of the new fields."""
     rng, place = np.random.default_rng(12), np.indices((3, 3)).reshape(2, 9)
     bars = (place[:, :, None] == np.arange(3)).transpose(0, 2, 1).reshape(6, 9) * 10.0
     s = np.where(rng.random((N, 6)) < 0.3, rng.normal(1.0, 0.25, (N, 6)), 0.0)
@@ -258,28 +258,28 @@ def test_sigma_is_near_that_of_the_maximum_of_the_new_fields(N, close):
     problem, params = problem_of(job_table({"name": "ssmca", "causes": 6, "learn": ALL}, keys), Y)
     model, block, used = problem.model, Block(pad_rows(Y), 9, 0), np.ones(N, bool)
     for iteration in range(12):
-        draws, _ = problem.scheme.infer(context_at_rest(model, problem.scheme, params, iteration), block, {})
+        draws, _ = problem.scheme.infer(inference_context(model, problem.scheme, params, iteration), block, {})
         total = Totals()
         model.evaluator(params, STILL).collect("all", block, draws, used, total)
         total["points"] = np.array(float(N))
         new = model.maximise("all", params, total, STILL, summary(Y))
         W = model._fields(params, total)[0].T
-        values = valued(draws.states, draws.values, 6)
+        values = values_by_atom(draws.states, draws.values, 6)
         mean = np.maximum((values[:, :, None] * W).max(-1), 0.0)
         best = np.sqrt(((Y[:, None] - mean) ** 2).mean())
         assert iteration == 0 or float(new["sigma"]) == pytest.approx(best, rel=close)
         params = {**params, **new}
 
 
-def test_fields_that_are_held_leave_the_scale_of_the_strengths_as_it_is():
+def test_frozen_fields_leave_the_scale_of_the_strengths_unchanged():
     rng, D, H = np.random.default_rng(8), 7, 3
-    params, model, held = params_of(rng, D, H, 2.0, 0.5, 1.0), model_of(D, H), STILL._replace(held=True)
+    params, model, held = params_of(rng, D, H, 2.0, 0.5, 1.0), model_of(D, H), STILL._replace(fields_frozen=True)
     shapes = {name: one.shape for name, one in model.statistics("all").items()}
     sums = {name: rng.gamma(3.0, 1.0, shape) for name, shape in shapes.items()} | {"points": np.array(50.0)}
     new = model.maximise("all", params, sums, held, summary(np.ones((2, D))))
     np.testing.assert_array_equal(new["W"], params["W"])
     assert float(new["mu"]) == pytest.approx(sums["values"].sum() / sums["active"].sum(), rel=1e-12)
-    assert model.carried("all", sums, params, {**params, **new}) is sums
+    assert model.adjust_sums("all", sums, params, {**params, **new}) is sums
 
 
 def test_fields_stay_above_their_floor_and_have_the_mean_one():
@@ -291,7 +291,7 @@ def test_fields_stay_above_their_floor_and_have_the_mean_one():
     held = fit(job_table({"name": "ssmca", "causes": 3, "mu": 2.0, "psi": 0.01, "learn": ["W"]}, keys), Y).params
     assert (float(held["mu"]), float(held["psi"])) == (2.0, 0.01)
     for params in (free, held):
-        assert (params["W"].min(0) >= 0.999 * FLOOR * params["W"].mean(0) / (1 + FLOOR)).all()
+        assert (params["W"].min(0) >= 0.999 * MIN_FIELD_FRACTION * params["W"].mean(0) / (1 + MIN_FIELD_FRACTION)).all()
 
 
 def test_bars_are_found_from_third_moments_on():
@@ -327,7 +327,7 @@ def test_bars_are_found_from_third_moments_on():
         ),
     ],
 )
-def test_what_takes_the_evidence_is_refused_in_a_line(inference, anneal, line):
+def test_keys_that_need_the_evidence_are_refused_in_one_line(inference, anneal, line):
     with pytest.raises(UserError) as caught:
         check_job(job_table({"name": "ssmca", "causes": 3, "learn": ALL}, inference, anneal))
     assert str(caught.value) == f"job: {line}"
@@ -356,14 +356,14 @@ picture = false
 """
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_ends_with_the_same_bits(tmp_path):
+def test_a_run_resumed_from_a_checkpoint_ends_with_the_same_bits(tmp_path):
     (tmp_path / "job.toml").write_text(JOB)
     assert call("train", "job.toml", "--output", "run", cwd=tmp_path).returncode == 0
     whole = learned(tmp_path / "run/result.h5")
     for name in ("result.h5", "checkpoints/000004.h5"):
         (tmp_path / "run" / name).unlink()
     again = call("train", "job.toml", "--output", "run", cwd=tmp_path)
-    assert "goes on from 000002.h5" in again.stdout
+    assert "resumes from 000002.h5" in again.stdout
     assert learned(tmp_path / "run/result.h5") == whole
     done = call("generate", "run", "--points", "50", "--output", "drawn.h5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -1,15 +1,15 @@
-"""Objects anywhere: which causes stand for them, how far these are from their places, and what is drawn of that."""
+"""Objects at any place: causes that represent them, errors of their places, and the picture."""
 
 import numpy as np
 from problems import job_table, problem_of
 
-from parallel_et.inference.recovery import causes_for, causes_of
-from parallel_et.papers.anywhere import Places, drawn, nearest
+from parallel_et.inference.recovery import causes_of, objects_by_cause
+from parallel_et.papers.anywhere import PlacesOutcome, draw_outcomes, nearest_distances
 
 GRID, SIZE = (4, 4), 2
 
 
-def test_a_twin_stands_for_its_object_too_and_what_is_like_none_for_none():
+def test_a_second_cause_of_an_object_represents_it_and_an_unlike_cause_represents_none():
     T = np.array([[1.0, 0.5, 0.3, 0.8], [0.2, 1.0, 0.9, 0.1]]).T  # two objects of 2 x 2 pixels
     model_of = {"name": "inveca", "causes": 4, "size": SIZE, "channels": 1}
     problem, _ = problem_of(job_table(model_of, {"candidates": 2, "gamma": 1}), np.zeros((5, 16)))
@@ -20,23 +20,23 @@ def test_a_twin_stands_for_its_object_too_and_what_is_like_none_for_none():
         "pi": np.array(0.2),
     }
     objects = causes_of({"W": np.ones((4, 2)), "T": T}, 16)
-    like, place = causes_for(problem.model, problem.scheme, params, objects)
+    like, place = objects_by_cause(problem.model, problem.scheme, params, objects)
     np.testing.assert_array_equal(like, [[False, True, True, False], [True, False, False, False]])
     np.testing.assert_array_equal(place[like], 0)
 
 
-def test_the_nearest_cause_of_those_that_stand_for_an_object_counts():
+def test_the_distance_of_an_object_is_that_of_its_nearest_cause():
     none = (-1, -1)
     found = np.array([[(0, 0), (3, 0), none, (1, 1)], [none, none, none, (1, 1)]])  # (n, H, 2)
     corners = np.array([[(1, 1), (0, 0)], [(1, 1), (0, 0)]])  # (n, b, 2)
     like = np.array([[True, True, False, False], [False, True, True, False]])
-    gaps = nearest(found, corners, like, np.zeros((2, 4, 2), int), GRID)
+    gaps = nearest_distances(found, corners, like, np.zeros((2, 4, 2), int), GRID)
     np.testing.assert_array_equal(gaps, [[1, 1], [-1, -1]])  # the places go round; who stands for nothing is not asked
 
 
-def test_what_is_not_found_stands_at_one_place_in_the_picture():
-    some = Places(2, 2, np.array([0, 1, -1]), np.array([0, 7, -1]), 0.1, np.zeros(3), 1.0)
+def test_all_variants_have_the_bar_of_missed_objects_at_the_same_place():
+    some = PlacesOutcome(2, 2, np.array([0, 1, -1]), np.array([0, 7, -1]), 0.1, np.zeros(3), 1.0)
     other = some._replace(selected=np.array([0, 7, -1]))
-    bars, _ = drawn({"one": [some, some], "other": [other]}).axes
+    bars, _ = draw_outcomes({"one": [some, some], "other": [other]}).axes
     lasts = [max(bar.get_x() + bar.get_width() / 2 for bar in kind) for kind in bars.containers]
     np.testing.assert_allclose(lasts, [9 - 0.2, 9 + 0.2])

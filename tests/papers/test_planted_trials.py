@@ -1,4 +1,4 @@
-"""Trials on planted fields: counted by cosines, and resumed where they were."""
+"""Trials on planted fields, counted by cosines, and their resumption."""
 
 from parallel_et.job.job import JOBS
 from parallel_et.papers.planted import run_planted
@@ -8,7 +8,7 @@ from parallel_et.trials.runner import TrialsOptions
 SMALL = ["model.causes=4", "data.points=600", "anneal.iterations=10"]
 
 
-def test_variants_are_counted_by_the_fields_that_they_find(tmp_path, capsys):
+def test_variants_count_the_fields_that_they_find(tmp_path, capsys):
     options = TrialsOptions(str(JOBS / "planted" / "nmf.toml"), [*SMALL, "run.seed=21"], 3)
     variants = {"moments": [], "all the same": ["model.init={ W = 1.0 }", "anneal.renew=0"]}
     for _ in range(2):

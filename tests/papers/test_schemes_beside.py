@@ -1,4 +1,4 @@
-"""The same problem by several schemes: the likelihood on its way, and how it is told."""
+"""Comparison of schemes: log likelihoods over the iterations, and the row of the table."""
 
 import numpy as np
 from brute import all_states, log_joint
@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 from parallel_et import load
 from parallel_et.cli.reproduce import JOBS, arguments, chosen
 from parallel_et.job.job import read_job
-from parallel_et.papers.schemes import Trials, run_schemes
+from parallel_et.papers.schemes import SchemeOutcome, run_schemes
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.setup import open_source
 from parallel_et.trials.runner import TrialsOptions
@@ -28,7 +28,7 @@ iterations = 3
 """
 
 
-def test_the_likelihood_is_that_of_all_states_whatever_the_scheme(tmp_path):
+def test_the_likelihood_sums_all_states_for_any_scheme(tmp_path):
     (tmp_path / "job.toml").write_text(JOB)
     variants = {
         "exact": [],
@@ -48,15 +48,15 @@ def test_the_likelihood_is_that_of_all_states_whatever_the_scheme(tmp_path):
     np.testing.assert_allclose(found["exact"].curve[:-1], load(tmp_path / "bars-exact").history["free_energy"][1:])
 
 
-def test_what_was_learned_is_told_of_trials_that_found_all_causes():
+def test_errors_of_parameters_are_those_of_complete_trials():
     trials = [
         Trial(seed, 6, found, 0.1, 0.0, 3, 1.0, {"sigma": np.array(sigma)})
         for seed, found, sigma in ((1, 6, 2.02), (2, 5, 3.0), (3, 6, 1.94))
     ]
-    assert Trials(trials, np.zeros(3)).words({"sigma": 2.0}) == "all causes in 2 of 3, sigma within 3.0%"
+    assert SchemeOutcome(trials, np.zeros(3)).summarise({"sigma": 2.0}) == "all causes in 2 of 3, sigma within 3.0%"
 
 
-def test_what_takes_hours_is_run_only_if_it_is_named():
+def test_long_experiments_run_only_by_name():
     def jobs(*more):
         return [row["job"] for row in chosen(arguments(["thesis-2018", *more]))["experiment"]]
 

@@ -1,4 +1,4 @@
-"""The limit of BLAS to one thread, which is that of the whole process."""
+"""The limit of BLAS to one thread, which holds for the whole process."""
 
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -9,7 +9,7 @@ def threads():
     return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
-def test_the_limit_holds_until_the_last_of_the_blocks_that_overlap_has_ended():
+def test_the_limit_holds_until_the_last_of_overlapping_blocks_has_ended():
     with threadpool_limits(2):
         first, second = one_blas_thread(), one_blas_thread()
         first.__enter__()

@@ -8,18 +8,18 @@ from parallel_et.kernels.rows import pad_rows
 from parallel_et.models.components.moments import Moments
 from parallel_et.parallel import linear_algebra
 from parallel_et.parallel.linear_algebra import LinearAlgebra, Tables, solve_with
-from parallel_et.parallel.work_sharing import Alone, alone
+from parallel_et.parallel.work_sharing import Serial, serial
 
 SETTINGS = Settings(0, 1.0, 0.0, 0, {}, {}, 1)
 
 
-def cholesky(A, least, deal=alone):
-    return linear_algebra.cholesky(Tables(A, A).upper, np.diag(A), least, deal)
+def cholesky(A, least, work_sharing=serial):
+    return linear_algebra.cholesky(Tables(A, A).upper, np.diag(A), least, work_sharing)
 
 
 def solve_fields(WT, ys, ss, points, large=False):
-    """By tables, and by strips and a triangle."""
-    strips = np.concatenate([ys[:, part].reshape(-1) for part in linear.strips(ys.shape[1])])
+    """Solve for the fields with both layouts of the sums, and check that they have the same bits."""
+    strips = np.concatenate([ys[:, dims].reshape(-1) for dims in linear.strips(ys.shape[1])])
     moments = Moments(strips, ss[np.tril_indices(len(ss))], *ys.shape)
     np.testing.assert_array_equal(moments.ys, ys)
     np.testing.assert_array_equal(moments.ss, ss)
@@ -31,19 +31,19 @@ def solve_fields(WT, ys, ss, points, large=False):
     return found
 
 
-class Backwards(Alone):
-    """Pieces in another order."""
+class Backwards(Serial):
+    """Work sharing that does the pieces in reverse order."""
 
     def __init__(self):
-        self.asked = []
+        self.piece_counts = []
 
-    def __call__(self, sizes, work, out):
+    def map_pieces(self, sizes, work, out):
         assert [out(k).size for k in range(len(sizes))] == list(sizes)
         for k in reversed(range(len(sizes))):
             work(k)
-        self.asked.append(len(sizes))
+        self.piece_counts.append(len(sizes))
 
-    def here(self, count, work):
+    def map_range(self, count, work):
         for first in reversed(range(0, count, 7)):
             work(first, min(first + 7, count))
 
@@ -62,7 +62,7 @@ def test_solution_of_a_positive_definite_system(n, m):
 
 
 @pytest.mark.parametrize("n, m", [(5, 3), (65, 70), (600, 1000)])
-def test_a_system_that_is_dealt_out_in_pieces_has_the_same_solution_whoever_does_them(n, m):
+def test_the_solution_does_not_depend_on_the_order_of_pieces(n, m):
     rng = np.random.default_rng(n)
     A = rng.normal(size=(n, n + 5))
     A, B = A @ A.T + np.eye(n), rng.normal(size=(n, m))
@@ -78,10 +78,10 @@ def test_a_system_that_is_dealt_out_in_pieces_has_the_same_solution_whoever_does
     np.testing.assert_allclose(gram, W @ W.T, rtol=1e-12, atol=1e-10)
     assert (gram == gram.T).all()
     assert LinearAlgebra(backwards, large=True).gram(W).tobytes() == gram.tobytes()
-    assert max(backwards.asked) == {5: 1, 65: 45, 600: 55}[n]
+    assert max(backwards.piece_counts) == {5: 1, 65: 45, 600: 55}[n]
 
 
-def test_a_singular_system_that_is_dealt_out_changes_only_what_the_points_determine():
+def test_a_large_singular_system_changes_only_directions_that_the_points_determine():
     rng = np.random.default_rng(5)
     s = (rng.random((150, 60)) < 0.2).astype(float)
     s[:, 7] = s[:, 8]  # always together
@@ -100,7 +100,7 @@ def test_a_small_pivot_is_an_error():
         cholesky(A, 1e-8)
 
 
-def test_unused_causes_keep_their_fields_and_the_others_are_solved_for_exactly():
+def test_unused_causes_keep_their_fields_and_the_other_fields_are_exact():
     rng = np.random.default_rng(3)
     s = (rng.random((200, 90)) < 0.2).astype(float)
     s[:, [5, 40]] *= 1e-9
@@ -113,7 +113,7 @@ def test_unused_causes_keep_their_fields_and_the_others_are_solved_for_exactly()
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_where_no_cause_is_used_all_fields_stay(large):
+def test_without_used_causes_all_fields_stay(large):
     rng, points = np.random.default_rng(6), 1e4
     ss, ys, WT = 1e-13 * points * np.eye(30), rng.normal(size=(30, 11)), rng.normal(size=(30, 11))
     found, used = solve_fields(WT, ys, ss, points, large)
@@ -121,7 +121,7 @@ def test_where_no_cause_is_used_all_fields_stay(large):
     assert not used.any()
 
 
-def test_a_system_of_very_many_points_is_not_taken_for_singular():
+def test_a_system_of_very_many_points_does_not_count_as_singular():
     rng, points = np.random.default_rng(6), 1e13
     ss, ys = points * np.eye(30), points * rng.normal(size=(30, 11))
     found, used = solve_fields(np.zeros((30, 11)), ys, ss, points, large=True)

@@ -1,4 +1,4 @@
-"""Ranks that have lost each other end by themselves; tests/test_box.py has those that lose each other's node."""
+"""Ranks end when they lose another rank. tests/test_box.py tests the loss of a node."""
 
 import os
 import signal
@@ -7,9 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from launch import ended, hooked, ranks_of, start, wait_for
+from launch import ended, ranks_of, start, wait_for, with_startup_code
 
-from parallel_et.parallel.rank_watch import own_addresses, reach
+from parallel_et.parallel.rank_watch import connect, own_addresses
 
 JOB = """
 [model]
@@ -27,17 +27,19 @@ iterations = 100000
 
 
 def parents(pid):
-    """The processes above one, up to the one that pytest has started."""
+    """Yield the ancestors of a process, up to the child of pytest."""
     while (pid := int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])) != os.getpid():
         yield pid
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_ranks_end_when_one_is_killed_and_the_launcher_does_nothing(rank, tmp_path):
+def test_ranks_end_without_the_launcher_when_one_is_killed(rank, tmp_path):
     (tmp_path / "job.toml").write_text(JOB)
     log = tmp_path / "runs/job/log.txt"
-    # the launcher may drop what the ranks print while it is stopped
-    into_file = hooked(tmp_path, 'import os\nos.dup2(os.open("said", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)\n')
+    # the launcher may drop the output of ranks while it is stopped
+    into_file = with_startup_code(
+        tmp_path, 'import os\nos.dup2(os.open("said", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)\n'
+    )
     process = start(3, "job.toml", "--quiet", cwd=tmp_path, **into_file)
     wait_for(lambda: log.exists() and "iteration" in log.read_text(), process)
     pids = ranks_of(tmp_path)
@@ -56,7 +58,7 @@ def test_ranks_end_when_one_is_killed_and_the_launcher_does_nothing(rank, tmp_pa
     assert f"lost rank {rank} on {socket.gethostname()}: expected signs of life, found that its process has" in said
 
 
-def test_a_rank_is_not_taken_for_another_program_that_listens_at_its_port():
+def test_another_program_at_the_port_of_a_rank_is_noticed():
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
 
@@ -67,14 +69,14 @@ def test_a_rank_is_not_taken_for_another_program_that_listens_at_its_port():
                 connection.sendall(b"HTTP/1.1 400 Bad request")
 
         threading.Thread(target=answer, daemon=True).start()
-        connection, reason = reach(own_addresses(), port, bytes(16), 1)
+        connection, reason = connect(own_addresses(), port, bytes(16), 1)
     assert connection is None
-    assert "somebody else listens there" in reason
+    assert "another program listens there" in reason
 
 
-def test_a_rank_that_cannot_be_reached_is_named():
+def test_a_failed_connection_names_its_address():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = bound.getsockname()[1]
-        connection, reason = reach(["127.0.0.1"], port, bytes(16), 1)
+        connection, reason = connect(["127.0.0.1"], port, bytes(16), 1)
     assert (connection, reason) == (None, f"127.0.0.1 port {port}: Connection refused")

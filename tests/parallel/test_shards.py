@@ -1,6 +1,6 @@
 import pytest
 
-from parallel_et.parallel.shards import Shard, block_size, merged
+from parallel_et.parallel.shards import Shard, block_size, merge_blocks
 
 
 @pytest.mark.parametrize("points", [1, 2, 15, 16, 17, 100, 513, 4097, 100_003])
@@ -25,7 +25,7 @@ def test_shards_differ_by_one_block_at_most():
 
 @pytest.mark.parametrize("nanoseconds", [1.0, 80.0, 3e3, 1e5, 1e9])
 @pytest.mark.parametrize("points", [1, 500, 10**6])
-def test_blocks_are_worth_their_cost_but_leave_work_for_some_ranks(nanoseconds, points):
+def test_blocks_outweigh_their_overhead_and_several_ranks_have_work(nanoseconds, points):
     size = block_size(points, nanoseconds, 50_000)
     assert size % 16 == 0
     assert 16 <= size <= 1024
@@ -34,14 +34,14 @@ def test_blocks_are_worth_their_cost_but_leave_work_for_some_ranks(nanoseconds, 
 
 
 @pytest.mark.parametrize("points", [1, 500, 4000, 20_000, 10**6])
-def test_blocks_of_points_that_are_treated_alike_are_smaller_and_shared_evenly_by_a_power_of_two_of_ranks(points):
-    size = block_size(points, 2e4, 800_000, alike=True)
+def test_row_independent_blocks_are_smaller_and_their_number_is_a_power_of_two(points):
+    size = block_size(points, 2e4, 800_000, row_independent=True)
     assert size <= max(16, block_size(points, 2e4, 800_000))
     assert size == {1: 16, 500: 128, 4000: 256, 20_000: 320, 10**6: 256}[points]
 
 
-def test_adjacent_blocks_are_merged_up_to_a_size():
+def test_adjacent_blocks_are_merged_up_to_a_limit():
     blocks = [slice(0, 16), slice(16, 32), slice(32, 48), slice(64, 80), slice(80, 85)]
-    assert list(merged(blocks, 40)) == [slice(0, 32), slice(32, 48), slice(64, 85)]
-    assert list(merged(blocks, 0)) == blocks
-    assert list(merged([], 40)) == []
+    assert list(merge_blocks(blocks, 40)) == [slice(0, 32), slice(32, 48), slice(64, 85)]
+    assert list(merge_blocks(blocks, 0)) == blocks
+    assert list(merge_blocks([], 40)) == []

@@ -2,13 +2,13 @@ import threading
 
 import pytest
 
-from parallel_et.parallel.threads import Team
+from parallel_et.parallel.threads import ThreadTeam
 
 BLOCKS = [slice(i, i + 1) for i in range(40)]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_every_block_is_done_once_by_some_thread(size):
+def test_every_block_is_done_once(size):
     done, lock = [], threading.Lock()
 
     def work(block, thread):
@@ -16,20 +16,20 @@ def test_every_block_is_done_once_by_some_thread(size):
         with lock:
             done.append(block.start)
 
-    Team(size).share(BLOCKS, work)
+    ThreadTeam(size).map_blocks(BLOCKS, work)
     assert sorted(done) == list(range(40))
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_an_error_of_one_thread_is_everybodys(size):
+def test_an_error_of_one_thread_is_raised(size):
     def work(block, thread):
         if block.start == 7:
             raise ArithmeticError("block 7")
 
     with pytest.raises(ArithmeticError, match="block 7"):
-        Team(size).share(BLOCKS, work)
+        ThreadTeam(size).map_blocks(BLOCKS, work)
 
 
-def test_threads_work_at_the_same_time():
+def test_threads_run_in_parallel():
     meeting = threading.Barrier(3, timeout=20)
-    Team(3).share(BLOCKS[:3], lambda block, thread: meeting.wait())
+    ThreadTeam(3).map_blocks(BLOCKS[:3], lambda block, thread: meeting.wait())

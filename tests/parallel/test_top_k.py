@@ -3,10 +3,10 @@ import pytest
 
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.parallel.shards import Shard
-from parallel_et.parallel.top_k import largest, ordered_bits
+from parallel_et.parallel.top_k import mark_largest, ordered_bits
 
 
-def chosen_by_sorting(values, count):
+def marked_by_sorting(values, count):
     mark = np.zeros(len(values), bool)
     mark[sorted(range(len(values)), key=lambda n: (-values[n], n))[: max(0, count)]] = True
     return mark
@@ -25,14 +25,16 @@ VALUES = {
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", VALUES)
-@pytest.mark.parametrize("share", [-0.1, 0.0, 0.01, 0.5, 0.99, 1.0, 1.5])
-def test_the_largest_are_those_that_sorting_finds(name, share):
+@pytest.mark.parametrize("fraction", [-0.1, 0.0, 0.01, 0.5, 0.99, 1.0, 1.5])
+def test_the_largest_are_those_that_sorting_finds(name, fraction):
     ranks = Ranks()
     values = VALUES[name](np.random.default_rng(7))
-    count = round(share * len(values))
+    count = round(fraction * len(values))
     shard = Shard.of(len(values), 5, ranks.rank, ranks.size)
-    mine = slice(shard.first, shard.last)
-    np.testing.assert_array_equal(largest(ranks, values[mine], count), chosen_by_sorting(values, count)[mine])
+    own_rows = slice(shard.first, shard.last)
+    np.testing.assert_array_equal(
+        mark_largest(ranks, values[own_rows], count), marked_by_sorting(values, count)[own_rows]
+    )
 
 
 def test_bits_keep_the_order_of_doubles():

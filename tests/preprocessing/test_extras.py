@@ -1,4 +1,4 @@
-"""What packages of one's choice read: FLAC and OGG, TIFF of 16 bits a colour; and what is said without them."""
+"""Files that optional packages read: FLAC, OGG, and TIFF of 16 bits a colour. Messages without these packages."""
 
 import sys
 
@@ -36,7 +36,7 @@ def sounds(tmp_path_factory):
     return place
 
 
-def test_flac_is_what_the_wave_file_is_and_ogg_nearly(sounds):
+def test_flac_equals_the_wave_file_and_ogg_is_close(sounds):
     wave, flac, ogg = (read_recording(str(sounds / f"a.{ending}")) for ending in ("wav", "flac", "ogg"))
     assert (flac.rate, ogg.rate, ogg.samples.shape) == (16000, 16000, (20000, 2))
     np.testing.assert_array_equal(flac.samples, wave.samples)
@@ -64,16 +64,16 @@ def test_segments_of_flac_are_those_of_the_wave_file(sounds, tmp_path):
         assert one["segments"][()].tobytes() == other["segments"][()].tobytes()
 
 
-def test_without_soundfile_a_line_says_how_to_get_it(tmp_path, monkeypatch):
+def test_without_soundfile_the_message_names_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "soundfile", None)
     (tmp_path / "a.flac").write_bytes(b"fLaC")
-    line = r"a\.flac: expected the package soundfile to read it, found none .*; pip install 'parallel_et\[sounds\]'"
+    line = r"a\.flac: expected the package soundfile, found none .*; pip install 'parallel_et\[sounds\]'"
     with pytest.raises(UserError, match=line):
         read_recording(str(tmp_path / "a.flac"))
 
 
 @pytest.mark.parametrize("how", ORGANISED)
-def test_tiff_of_16_bits_a_colour_is_read_as_it_is(tmp_path, how):
+def test_tiff_of_16_bits_a_colour_is_read_exactly(tmp_path, how):
     tifffile = need_package("tifffile")
     planes = np.moveaxis(COLOURS, 2, 0) if how == "planes" else COLOURS
     path = tmp_path / "a.tif"
@@ -91,11 +91,11 @@ def test_several_pages_and_transparent_colours(tmp_path):
     clear = np.concatenate([COLOURS, COLOURS[..., :1]], 2)
     tifffile.imwrite(tmp_path / "a.tif", np.stack([clear, clear[::-1]]), photometric="rgb", extrasamples=["unassalpha"])
     first, second = open_images(str(tmp_path / "a.tif"))
-    np.testing.assert_array_equal(images.grey(first), images.grey(COLOURS))
+    np.testing.assert_array_equal(images.to_grey(first), images.to_grey(COLOURS))
     np.testing.assert_array_equal(second, clear[::-1])
 
 
-def test_without_tifffile_a_line_says_how_to_get_it(tmp_path, monkeypatch):
+def test_without_tifffile_the_message_names_the_package(tmp_path, monkeypatch):
     need_package("tifffile").imwrite(tmp_path / "a.tif", COLOURS, photometric="rgb")
     monkeypatch.setitem(sys.modules, "tifffile", None)
     line = (

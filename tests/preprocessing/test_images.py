@@ -11,8 +11,8 @@ from PIL import Image
 from scipy.io import savemat
 
 from parallel_et.errors import UserError
-from parallel_et.preprocessing.image_integrity import PASSES
-from parallel_et.preprocessing.images import find_images, grey, open_images
+from parallel_et.preprocessing.image_integrity import INTERLACE_PASSES
+from parallel_et.preprocessing.images import find_images, open_images, to_grey
 
 RNG = np.random.default_rng(1)
 BYTES = RNG.integers(0, 256, (30, 40), np.uint8)
@@ -24,11 +24,11 @@ STACK = RNG.normal(0, 1, (5, 30, 40))
 
 def only(path):
     (image,) = open_images(str(path))
-    return grey(image)
+    return to_grey(image)
 
 
 def png(path, height, width, pixels, bits=8, colours=0, interlaced=0):
-    """A PNG file, chunk by chunk."""
+    """Write a PNG file, chunk by chunk."""
     header = struct.pack(">IIBBBBB", width, height, bits, colours, 0, 0, interlaced)
     chunks = {b"IHDR": header, b"IDAT": zlib.compress(pixels), b"IEND": b""}
     parts = [struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in chunks.items()]
@@ -43,7 +43,7 @@ def refused(path, words):
 
 @pytest.mark.parametrize("side", [40_000, 2**31 - 1])
 @pytest.mark.parametrize("ending", ["png", "tif"])
-def test_an_image_that_no_memory_can_hold_is_refused(tmp_path, side, ending):
+def test_an_image_larger_than_the_memory_is_refused(tmp_path, side, ending):
     path = tmp_path / f"a.{ending}"
     png(tmp_path / "a.png", side, side, bytes(10))
     if ending == "tif":
@@ -58,7 +58,7 @@ def test_an_image_that_no_memory_can_hold_is_refused(tmp_path, side, ending):
     refused(path, rf"a\.{ending}: expected ")
 
 
-def test_a_png_of_which_rows_are_missing_is_refused(tmp_path):
+def test_a_png_with_missing_rows_is_refused(tmp_path):
     rows = [b"\0" + bytes([row] * 64) for row in range(64)]
     png(tmp_path / "a.png", 64, 64, b"".join(rows))
     assert only(tmp_path / "a.png")[:, 0].tolist() == list(range(64))
@@ -67,11 +67,11 @@ def test_a_png_of_which_rows_are_missing_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 2), (5, 9), (8, 8), (13, 7)])
-def test_an_interlaced_png_is_read_whole_and_refused_if_it_is_not(tmp_path, shape):
+def test_an_interlaced_png_is_read_and_refused_if_rows_are_missing(tmp_path, shape):
     height, width = shape
     values = RNG.integers(0, 256, shape, np.uint8)
     pixels = b""
-    for top, left, down, right in PASSES:
+    for top, left, down, right in INTERLACE_PASSES:
         pixels += b"".join(b"\0" + row.tobytes() for row in values[top::down, left::right] if row.size)
     png(tmp_path / "a.png", height, width, pixels, interlaced=1)
     np.testing.assert_array_equal(only(tmp_path / "a.png"), values)
@@ -87,12 +87,12 @@ def test_a_jpeg_whose_data_end_too_early_is_refused(tmp_path, values, options):
     raw = path.read_bytes()
     assert len(open_images(str(path))) == 1
     path.write_bytes(raw[: -len(raw) // 10] + b"\xff\xd9")
-    refused(path, r"a\.jpg: expected the data of a whole picture, found that they end too early")
+    refused(path, r"a\.jpg: expected the data of a complete picture, found data that end too early")
     path.write_bytes(raw[: -len(raw) // 10])
     refused(path, r"a\.jpg: expected an image, found what cannot be read")
 
 
-def test_a_matlab_file_at_which_scipy_crashes_is_refused_and_the_next_one_read(tmp_path):
+def test_a_matlab_file_that_crashes_scipy_is_refused_and_the_next_one_is_read(tmp_path):
     savemat(tmp_path / "a.mat", {"IMAGES": STACK.transpose(1, 2, 0)})
     whole = (tmp_path / "a.mat").read_bytes()
     for byte in (181, 192):
@@ -122,7 +122,7 @@ def test_pictures_of_other_modes_become_grey(tmp_path, mode):
     np.testing.assert_allclose(only(tmp_path / "a.png"), expected, rtol=1e-14)
 
 
-def test_a_jpeg_is_read_nearly(tmp_path):
+def test_a_jpeg_is_read_approximately(tmp_path):
     smooth = np.add.outer(np.arange(64), np.arange(64)).astype(np.uint8)
     Image.fromarray(smooth).save(tmp_path / "a.jpg", quality=95)
     assert np.abs(only(tmp_path / "a.jpg") - smooth).max() < 5
@@ -136,7 +136,7 @@ def test_frames_of_a_photograph_are_previews_and_not_images(tmp_path):
         assert [image.shape for image in open_images(str(tmp_path / name))] == [(200, 300)]
 
 
-def test_a_matlab_stack_of_four_is_no_colour_with_alpha(tmp_path):
+def test_a_matlab_stack_of_four_images_has_no_colours(tmp_path):
     savemat(tmp_path / "a.mat", {"IMAGES": np.zeros((20, 30, 4))})
     savemat(tmp_path / "b.mat", {"photo": np.zeros((20, 30, 3), np.uint8)})
     assert [len(open_images(str(tmp_path / name))) for name in ("a.mat", "b.mat")] == [4, 1]
@@ -153,17 +153,17 @@ def test_a_name_that_cannot_be_stored_is_refused(tmp_path):
 def test_a_float_tiff_and_one_of_several_pages(tmp_path):
     pages = [Image.fromarray(page.astype(np.float32)) for page in STACK]
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
-    np.testing.assert_array_equal([grey(page) for page in open_images(str(tmp_path / "a.tif"))], STACK.astype("f4"))
+    np.testing.assert_array_equal([to_grey(page) for page in open_images(str(tmp_path / "a.tif"))], STACK.astype("f4"))
 
 
-def test_arrays_of_numpy_alone_in_colour_and_in_a_stack(tmp_path):
+def test_npy_files_have_one_image_colours_or_a_stack(tmp_path):
     columns_first = np.asfortranarray(STACK)
     for values, expected in ((WORDS, [WORDS]), (COLOURS, [LUMA]), (STACK, STACK), (columns_first, STACK)):
         np.save(tmp_path / "a.npy", values)
-        np.testing.assert_allclose([grey(i) for i in open_images(str(tmp_path / "a.npy"))], expected, rtol=1e-14)
+        np.testing.assert_allclose([to_grey(i) for i in open_images(str(tmp_path / "a.npy"))], expected, rtol=1e-14)
 
 
-def test_a_stack_that_becomes_shorter_is_told_in_one_line(tmp_path):
+def test_a_stack_that_becomes_shorter_is_reported_in_one_line(tmp_path):
     np.save(tmp_path / "a.npy", STACK)
     images = open_images(str(tmp_path / "a.npy"))
     os.truncate(tmp_path / "a.npy", 200)
@@ -184,7 +184,7 @@ def test_matlab_files_old_and_new(tmp_path, version):
             raw.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\0\2IM")
 
     save(IMAGES=STACK.transpose(1, 2, 0), count=np.array([[5.0]]))
-    np.testing.assert_array_equal([grey(i) for i in open_images(str(tmp_path / "a.mat"))], STACK)
+    np.testing.assert_array_equal([to_grey(i) for i in open_images(str(tmp_path / "a.mat"))], STACK)
     save(one=WORDS, two=BYTES)
     with pytest.raises(UserError, match=r"a\.mat: expected one variable, or file\.mat:NAME, found one, two"):
         open_images(str(tmp_path / "a.mat"))

@@ -1,4 +1,4 @@
-"""Recordings of all kinds, read from files that were made byte by byte."""
+"""Reading of recordings of all kinds, from files that are written byte by byte."""
 
 import struct
 
@@ -7,14 +7,14 @@ import pytest
 from scipy.io import wavfile
 
 from parallel_et.errors import UserError
-from parallel_et.preprocessing.recordings import SoundSteps, check_rates
+from parallel_et.preprocessing.recordings import SoundSteps, check_resampling
 from parallel_et.preprocessing.wave_files import Recording, find_recordings, read_recording, write_wave
 
 VALUES = np.array([[0.0, 0.5], [-1.0, 0.25], [-0.5, -0.25]])
 
 
 def wave(path, payload, bits, channels=2, rate=8000, kind=1, extra=b""):
-    """A wave file, chunk by chunk."""
+    """Write a wave file, chunk by chunk."""
     frame = channels * bits // 8
     layout = struct.pack("<HHIIHH", kind, channels, rate, rate * frame, frame, bits)
     body = (
@@ -24,7 +24,7 @@ def wave(path, payload, bits, channels=2, rate=8000, kind=1, extra=b""):
 
 
 @pytest.mark.parametrize("bits", [8, 16, 24, 32])
-def test_whole_numbers_of_all_sizes_become_values_from_minus_one_to_one(tmp_path, bits):
+def test_integers_of_all_sizes_become_values_from_minus_one_to_one(tmp_path, bits):
     whole = (VALUES.ravel() * 2 ** (bits - 1)).astype(int)
     stored = [
         int(w + 128).to_bytes(1, "little") if bits == 8 else int(w).to_bytes(bits // 8, "little", signed=True)
@@ -38,7 +38,7 @@ def test_whole_numbers_of_all_sizes_become_values_from_minus_one_to_one(tmp_path
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_floating_point_stays_as_it_is(tmp_path, kind):
+def test_floating_point_samples_are_not_scaled(tmp_path, kind):
     wave(tmp_path / "a.wav", (3 * VALUES).astype(kind).tobytes(), 8 * np.dtype(kind).itemsize, kind=3)
     np.testing.assert_array_equal(read_recording(str(tmp_path / "a.wav")).samples, 3 * VALUES)
 
@@ -47,18 +47,18 @@ def test_npy_files_need_a_rate(tmp_path):
     np.save(tmp_path / "a.npy", VALUES[:, 0])
     assert read_recording(str(tmp_path / "a.npy"), 44100).rate == 44100
     np.testing.assert_array_equal(read_recording(str(tmp_path / "a.npy"), 8000).samples, VALUES[:, :1])
-    with pytest.raises(UserError, match="expected --npy-rate to tell its sampling rate, found none"):
+    with pytest.raises(UserError, match="expected its sampling rate, --npy-rate, found none"):
         read_recording(str(tmp_path / "a.npy"))
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_a_written_wave_file_is_read(tmp_path):
     write_wave(tmp_path / "a.wav", 16000, np.array([0.5, -1.0, 2.0]))
     rate, samples = read_recording(str(tmp_path / "a.wav"))
     assert rate == 16000
     np.testing.assert_array_equal(samples[:, 0], [0.5, -1.0, 1 - 2**-15])
 
 
-def test_bad_files_get_one_line(tmp_path):
+def test_bad_files_are_refused_in_one_line(tmp_path):
     wave(tmp_path / "torn.wav", bytes(2000), 16)
     (tmp_path / "torn.wav").write_bytes((tmp_path / "torn.wav").read_bytes()[:-600])
     wave(tmp_path / "packed.wav", bytes(2000), 16, kind=17)
@@ -77,7 +77,7 @@ def test_bad_files_get_one_line(tmp_path):
     assert find_recordings([str(tmp_path)]) == [f"{tmp_path}/{name}" for name in names]
 
 
-def test_a_header_that_claims_what_cannot_be_is_refused(tmp_path):
+def test_an_impossible_header_is_refused(tmp_path):
     wave(tmp_path / "a.wav", bytes(2000), 16)
     whole = (tmp_path / "a.wav").read_bytes()
     claims = {"no rate": (24, 0), "a second": (40, 4000), "four GB": (40, 2**32 - 1), "a frame of none": (32, 0)}
@@ -89,8 +89,8 @@ def test_a_header_that_claims_what_cannot_be_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("rate", [2**31 - 1, 999_999_937])
-def test_a_rate_that_takes_an_endless_filter_is_refused(rate):
+def test_a_rate_that_needs_too_long_a_filter_is_refused(rate):
     with pytest.raises(UserError, match=f"a.wav: expected a sampling rate .*, found {rate} Hz"):
-        SoundSteps(rate=16000).make_ready("a.wav", Recording(rate, np.ones((10, 1))))
+        SoundSteps(rate=16000).apply("a.wav", Recording(rate, np.ones((10, 1))))
     with pytest.raises(UserError, match=r"a\.wav: expected a recording at 16000 Hz that fits into .* of memory, found"):
-        check_rates("a.wav", 10**9, 1, 16000)
+        check_resampling("a.wav", 10**9, 1, 16000)

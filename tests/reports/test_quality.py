@@ -1,4 +1,4 @@
-"""The quality values of ET eq. 21: of points as infer tells them, and their course in a report (fig. 4C)."""
+"""The quality Q_n of ET eq. 21, as written by infer and as drawn in a report (fig. 4C)."""
 
 from dataclasses import replace
 from io import BytesIO
@@ -21,9 +21,9 @@ from parallel_et.job.job import read_job
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.reports import plots
 from parallel_et.reports.chapters import draw_quality
-from parallel_et.reports.pictures import png
-from parallel_et.reports.quality import choose, course_of
-from parallel_et.reports.run_data import look_at
+from parallel_et.reports.pictures import encode_png
+from parallel_et.reports.quality import choose_points, compute_quality
+from parallel_et.reports.run_data import read_run_data
 from parallel_et.runs.directory import RunDirectory
 
 NOISY = Path(__file__).parent.parent.parent / "jobs/et-2010/nmf-bars-noisy.toml"
@@ -38,7 +38,7 @@ def inference_of(name, params, **options):
 
 
 def share(name, W, sigma, pi, y, count, gamma, singletons):
-    """Q_n word for word: the joint summed over K_n, by that over all states."""
+    """Compute Q_n by definition: the joint summed over K_n, divided by the joint summed over all states."""
     states = brute.considered(name, W, sigma, pi, y, count, gamma, singletons)
     some, every = (
         brute.posterior(name, W, sigma, pi, y, which, 1.0)[1] for which in (states, brute.all_states(W.shape[1]))
@@ -48,7 +48,7 @@ def share(name, W, sigma, pi, y, count, gamma, singletons):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("count, gamma, singletons", [(3, 2, False), (2, 1, True), (6, 3, False)])
-def test_the_quality_is_the_share_of_the_considered_states_in_the_whole_joint(name, count, gamma, singletons):
+def test_the_quality_is_the_fraction_of_the_considered_states_in_the_joint(name, count, gamma, singletons):
     params = random_params(name, 7, 6, seed=gamma)
     Y = random_data(name, 21, params, seed=count).astype(np.float32)
     found = inference_of(name, params, candidates=count, gamma=gamma, singletons=singletons).block(Y)
@@ -78,52 +78,52 @@ def bars(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(bars):
-    return look_at(RunDirectory(str(bars)), None, SILENT, {})
+    return read_run_data(RunDirectory(str(bars)), None, SILENT, {})
 
 
-def test_in_the_course_of_learning_points_of_few_causes_come_to_one_and_others_to_zero(study):
+def test_during_training_the_quality_of_points_with_few_causes_approaches_one_and_that_of_others_zero(study):
     course, source = study.quality, study.sample.source
     assert course.iterations.tolist() == [25, 50, 75, 99]
     assert course.quality.shape == (4, 40)
-    rows, few = choose(source, study.sample.rows, 3, 1)
-    assert few.tolist() == course.few.tolist() == [True] * 20 + [False] * 20
-    active = np.concatenate([s.sum(1) for _, _, s in source.drawn(0, 500)])
+    rows, few = choose_points(source, study.sample.rows, 3, 1)
+    assert few.tolist() == course.within_gamma.tolist() == [True] * 20 + [False] * 20
+    active = np.concatenate([s.sum(1) for _, _, s in source.draw_groups(0, 500)])
     assert (active[rows[:20]] <= 3).all()
     assert (active[rows[20:]] > 3).all()
     assert len(set(rows.tolist())) == 40
     for moment, W in ((0, study.result.snapshots["W"][0]), (3, study.result.W)):
         for n in (0, 1, 20, 21):
             y = source.read(rows[n], rows[n] + 1)[0, :25]
-            expected = share("nmf", W, 2.0, 0.2, y, 5, 3, study.scheme.singles)
+            expected = share("nmf", W, 2.0, 0.2, y, 5, 3, study.scheme.singletons)
             assert course.quality[moment, n] == pytest.approx(expected, rel=1e-8, abs=1e-300)
     assert course.quality[-1, :20].mean() > 0.95
     assert course.quality[-1, 20:].mean() < 0.05
 
 
-def test_the_picture_tells_points_of_few_causes_from_others_where_that_is_known(study):
+def test_the_picture_colours_points_by_their_number_of_causes_if_known(study):
     def greenish(course):
-        image = imread(BytesIO(png(plots.quality(course, 3))))
+        image = imread(BytesIO(encode_png(plots.plot_quality(course, 3))))
         return bool((image[..., 1] - image[..., 0] > 0.3).any())
 
     assert greenish(study.quality)
-    assert not greenish(replace(study.quality, few=None))
-    few = replace(study.quality, few=np.ones(40, bool))
-    assert "for those made by at most 3 causes." in draw_quality(few, 3).caption
+    assert not greenish(replace(study.quality, within_gamma=None))
+    few = replace(study.quality, within_gamma=np.ones(40, bool))
+    assert "for points with at most 3 true causes." in draw_quality(few, 3).caption
 
 
-def test_where_nobody_knows_the_states_any_points_are_shown(study):
+def test_without_true_states_any_points_are_shown(study):
     source = ArrayRows(study.sample.source.read(0, 500)[:, :25])
-    course = course_of(study.model, study.scheme, study.result, source, study.sample.rows, SILENT)
-    assert course.few is None
+    course = compute_quality(study.model, study.scheme, study.result, source, study.sample.rows, SILENT)
+    assert course.within_gamma is None
     assert course.quality.shape == (4, 40)
 
 
-def test_without_snapshots_or_with_many_causes_or_without_truncation_there_is_no_course(study):
+def test_without_snapshots_or_truncation_or_with_many_causes_there_is_no_quality(study):
     model, scheme, result, sample = study.model, study.scheme, study.result, study.sample
     exact = problem_of(job_table({"name": "nmf", "causes": 10}, {"scheme": "exact"}), np.ones((2, 25)))[0].scheme
     wide = problem_of(job_table({"name": "nmf", "causes": 17}, {"candidates": 5, "gamma": 3}), np.ones((2, 25)))[0]
     for args in ((model, scheme, replace(result, snapshots={})), (model, exact, result), (wide.model, scheme, result)):
-        assert course_of(*args, sample.source, sample.rows, SILENT) is None
+        assert compute_quality(*args, sample.source, sample.rows, SILENT) is None
 
 
 def test_too_many_causes_are_refused_in_one_line(tmp_path):
@@ -149,7 +149,7 @@ def test_infer_writes_the_same_quality_on_any_number_of_ranks(tmp_path_factory, 
     fit(read_job(str(NOISY), ["anneal.iterations=5"]).resolved(), output="run")
     call = ["run", "job", "--what", "quality,evidence", "--quiet", "--output"]
     assert infer.main(ranks, [*call, "all.h5"]) == 0
-    assert ranks.on_root_alone(lambda root: infer.main(root, [*call, "one.h5"])) == 0
+    assert ranks.run_on_root(lambda root: infer.main(root, [*call, "one.h5"])) == 0
 
     def read(name):
         with h5py.File(name) as file:

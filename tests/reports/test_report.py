@@ -1,4 +1,4 @@
-"""The report command as its users see it, also in a browser."""
+"""The command report, its page and its pictures, also in a browser."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from pages import Page, browse, coloured, pictures
 
 from parallel_et.control.progress import Reporter
 from parallel_et.inference.posterior import Inference
-from parallel_et.reports.run_data import SAMPLE, look_at, spread
+from parallel_et.reports.run_data import SAMPLE_POINTS, read_run_data, sample_stretches
 from parallel_et.runs.directory import RunDirectory
 
 JOBS = Path(__file__).parent.parent.parent / "jobs"
@@ -101,7 +101,7 @@ def test_a_report_shows_all_of_a_finished_run(place):
         "finished",
         "all 10 causes found",
         "all 500 points",
-        "the last cut left",
+        "the last cut used",
         'name = "linca"',
         "[anneal.cut]",
         "data fingerprint",
@@ -124,21 +124,21 @@ def test_fields_that_cannot_be_negative_have_no_colour(place):
 
 def test_masks_and_features_are_drawn_side_by_side_and_scenes_by_their_order(tmp_path):
     settings = ("anneal.iterations=6", "data.points=200", "run.snapshots=3", "data.grid=3", "model.causes=5")
-    told = [word for one in settings for word in ("--set", one)]
+    options = [word for one in settings for word in ("--set", one)]
     job = JOBS / "oca-2014/colored-bars.toml"
-    assert call("train", job, *told, "--output", "run", cwd=tmp_path).returncode == 0
+    assert call("train", job, *options, "--output", "run", cwd=tmp_path).returncode == 0
     done = report("run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = pictures(tmp_path / "run/report")
     assert {"fields", "parts", "snapshots", "examples", "generated"} <= set(found)
     assert all(coloured(found[name]) for name in ("fields", "parts", "examples", "generated"))
     text = Page(tmp_path / "run/report/report.html").text
-    assert "their fields, the nearest first, each with its number" in text
-    assert "Masks, each to its own scale, and features" in text
+    assert "the fields of the causes in the MAP state, the nearest first." in text
+    assert "Mask and feature of each cause" in text
     assert "noise on W 0.1, noise on sigma 0.05, noise on pi 0.05" in text
 
 
-def test_vectors_are_drawn_as_curves_unless_told_otherwise(place, tmp_path):
+def test_vectors_are_drawn_as_curves_by_default(place, tmp_path):
     assert report("runs/sound", cwd=place).returncode == 0
     curves = pictures(place / "runs/sound/report")
     assert "drawn as curves" in Page(place / "runs/sound/report/report.html").text
@@ -148,15 +148,15 @@ def test_vectors_are_drawn_as_curves_unless_told_otherwise(place, tmp_path):
     assert coloured(pictures(tmp_path / "a/b")["fields"])
 
 
-def test_on_and_off_channels_are_one_picture_and_the_file_tells_how_it_was_made(place):
+def test_on_and_off_channels_are_one_picture_and_the_report_has_the_attributes_of_the_file(place):
     assert report("runs/onoff", cwd=place).returncode == 0
     assert coloured(pictures(place / "runs/onoff/report")["fields"])
     text = Page(place / "runs/onoff/report/report.html").text
-    assert "On minus off channel" in text
+    assert "on channel minus the off channel" in text
     assert "difference of <Gaussians>" in text
 
 
-def test_without_the_data_the_rest_is_shown(place, tmp_path):
+def test_without_the_data_the_report_has_all_other_chapters(place, tmp_path):
     shutil.copytree(place / "runs/sound", tmp_path / "sound", ignore=shutil.ignore_patterns("report"))
     done = report("sound", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -164,12 +164,12 @@ def test_without_the_data_the_rest_is_shown(place, tmp_path):
     found = pictures(tmp_path / "sound/report")
     assert set(found) == {"fields", "fields-own", "curves", "generated", "time"}
     text = Page(tmp_path / "sound/report/report.html").text
-    assert "nothing is inferred here: sound.npy: expected a .npy file, found nothing there" in text
-    assert "its norm, the largest first" in text
-    assert "shape of a point is not known" in text
+    assert "no points are inferred: sound.npy: expected a .npy file, found nothing there" in text
+    assert "the largest norm is first" in text
+    assert "shape of a point is unknown" in text
 
 
-def test_other_data_of_the_same_name_are_not_taken_for_those_of_the_run(place, tmp_path):
+def test_other_data_of_the_same_name_are_refused(place, tmp_path):
     shutil.copytree(place / "runs/sound", tmp_path / "sound", ignore=shutil.ignore_patterns("report"))
     np.save(tmp_path / "sound.npy", np.zeros((10, 49)))
     assert report("sound", cwd=tmp_path).returncode == 0
@@ -177,7 +177,7 @@ def test_other_data_of_the_same_name_are_not_taken_for_those_of_the_run(place, t
     assert words in Page(tmp_path / "sound/report/report.html").text
 
 
-def test_a_run_that_goes_on_is_reported_and_not_disturbed(tmp_path):
+def test_a_report_about_a_running_run_does_not_disturb_it(tmp_path):
     long = ("--set", "anneal.iterations=100000", "--set", "run.checkpoint.every=20")
     process = start(None, DEMO, *long, cwd=tmp_path)
     wait_for(lambda: list(tmp_path.glob("runs/demo/checkpoints/0*.h5")), process)
@@ -185,24 +185,24 @@ def test_a_run_that_goes_on_is_reported_and_not_disturbed(tmp_path):
     assert done.returncode == 0, done.stderr
     pictures(tmp_path / "runs/demo/report")
     text = Page(tmp_path / "runs/demo/report/report.html").text
-    assert f"going on (process {process.pid} on" in text
+    assert f"running (process {process.pid} on" in text
     assert re.search(r"\d+ of 100000", text)
     process.send_signal(signal.SIGTERM)
     assert ended(process, tmp_path)[1] == 75
     assert report("runs/demo", cwd=tmp_path).returncode == 0
-    assert "stopped; the command that began it goes on" in Page(tmp_path / "runs/demo/report/report.html").text
+    assert "stopped; the same command resumes it" in Page(tmp_path / "runs/demo/report/report.html").text
 
 
-def test_of_many_ranks_one_does_the_work(place, tmp_path):
+def test_only_the_root_writes_the_report(place, tmp_path):
     done = report("runs/demo", "--output", tmp_path, ranks=2, cwd=place)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("report: ") == 1
     assert len(pictures(tmp_path)) == 10
 
 
-def test_usage_and_evidence_are_those_of_the_points(place, monkeypatch):
+def test_usage_and_evidence_are_computed_from_the_points(place, monkeypatch):
     monkeypatch.chdir(place)
-    study = look_at(RunDirectory("runs/demo"), None, Reporter(False, True), {})
+    study = read_run_data(RunDirectory("runs/demo"), None, Reporter(False, True), {})
     sample = study.sample
     np.testing.assert_array_equal(sample.rows, np.arange(500))
     whole = Inference(study.model, study.scheme, study.params, ("evidence", "means")).block(sample.source.read(0, 500))
@@ -211,10 +211,10 @@ def test_usage_and_evidence_are_those_of_the_points(place, monkeypatch):
     assert (np.diff(sample.usage[study.order]) <= 0).all()
 
 
-@pytest.mark.parametrize("points", [1, 64, 65, SAMPLE, SAMPLE + 1, 10**7])
-def test_a_sample_is_spread_over_all_points(points):
-    rows = np.concatenate([np.arange(*stretch) for stretch in spread(points)])
-    assert len(rows) == min(points, SAMPLE)
+@pytest.mark.parametrize("points", [1, 64, 65, SAMPLE_POINTS, SAMPLE_POINTS + 1, 10**7])
+def test_a_sample_is_evenly_spaced(points):
+    rows = np.concatenate([np.arange(*stretch) for stretch in sample_stretches(points)])
+    assert len(rows) == min(points, SAMPLE_POINTS)
     assert (np.diff(rows) > 0).all()
     assert (rows[0], rows[-1]) == (0, points - 1)
 

@@ -1,4 +1,4 @@
-"""Runs that cannot be lost: faults are made for real, and the run ends with the bits of one that nothing disturbed."""
+"""Fixtures for runs with real faults, whose results must have the bits of an undisturbed run."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ def undisturbed(tmp_path_factory):
 
 @pytest.fixture
 def place(undisturbed, tmp_path):
-    """Job and data, no run yet."""
+    """A folder with job and data, without a run."""
     for name in ("data.npy", "job.toml"):
         shutil.copy(undisturbed / name, tmp_path)
     return tmp_path
@@ -30,7 +30,7 @@ def place(undisturbed, tmp_path):
 
 @pytest.fixture
 def torn(undisturbed, place):
-    """A run whose result is not there, but its checkpoints are."""
+    """A run with checkpoints and without a result."""
     shutil.copytree(undisturbed / "runs", place / "runs")
     (place / "runs/job/result.h5").unlink()
     return place
@@ -38,7 +38,7 @@ def torn(undisturbed, place):
 
 @pytest.fixture
 def ends_the_same(undisturbed):
-    """Asserts that a command has ended well, with the result of the undisturbed run."""
+    """A function that asserts exit code 0 and the result of the undisturbed run."""
 
     def check(place, done):
         assert done.returncode == 0, done.stderr
@@ -49,7 +49,7 @@ def ends_the_same(undisturbed):
 
 @pytest.fixture
 def disk(place):
-    """A small disk of its own for the runs; it can be filled and made read-only."""
+    """A small disk for the runs, which a test can fill or make read-only."""
     disk = place / "runs"
     disk.mkdir()
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8M", "none", disk], capture_output=True, text=True)

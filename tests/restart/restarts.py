@@ -1,4 +1,4 @@
-"""The run of these tests, and what is in its directory."""
+"""The job of these tests, and the files in its run directory."""
 
 JOB = """
 [model]

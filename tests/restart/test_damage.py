@@ -1,4 +1,4 @@
-"""What is damaged or does not belong to a run is noticed, and the run goes on from what is sound."""
+"""Damaged and foreign files are detected, and the run resumes from the newest valid file."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ import signal
 import h5py
 import numpy as np
 import pytest
-from launch import call, ended, hooked, learned, ranks_of, start, train, wait_for
+from launch import call, ended, learned, ranks_of, start, train, wait_for, with_startup_code
 from restarts import checkpoints
 from sealing import change, put
 
@@ -15,7 +15,7 @@ from parallel_et import load
 from parallel_et.errors import UserError
 from parallel_et.runs.checkpoints import read
 from parallel_et.runs.directory import RunDirectory
-from parallel_et.storage.checksum import TAIL
+from parallel_et.storage.checksum import TRAILER_BYTES
 
 
 def damage(path, how):
@@ -38,7 +38,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(torn, ends_the_s
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
     assert "000300.h5: expected a checkpoint, found" in done.stdout
-    assert "goes on from 000200.h5, after 200 iterations" in done.stdout
+    assert "resumes from 000200.h5, after 200 iterations" in done.stdout
     assert (torn / "runs/job/checkpoints/000300.h5.unusable").exists()
 
 
@@ -48,7 +48,7 @@ def test_a_checkpoint_of_another_job_is_passed_over(torn, ends_the_same):
     shutil.copy(torn / "runs/other/checkpoints/000300.h5", torn / "runs/job/checkpoints/000300.h5")
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
-    assert "expected a run of this job, found one of another (model.causes: 9 there, 8 here)" in done.stdout
+    assert "expected a run of this job, found a run of another job (model.causes: 9 there, 8 here)" in done.stdout
 
 
 def test_without_a_sound_checkpoint_nothing_is_started_over(torn):
@@ -57,7 +57,7 @@ def test_without_a_sound_checkpoint_nothing_is_started_over(torn):
     for done in (train(2, "job.toml", cwd=torn), call("train", "job.toml", cwd=torn)):
         assert done.returncode == 2
         assert done.stderr == (
-            "runs/job/checkpoints: expected a checkpoint to go on from, found none that is sound; --fresh starts over\n"
+            "runs/job/checkpoints: expected a checkpoint to resume from, found no valid one; --fresh starts over\n"
         )
     assert len(list((torn / "runs/job/checkpoints").glob("*.unusable"))) == 3
     assert not (torn / "runs/job/lock").exists()
@@ -66,7 +66,7 @@ def test_without_a_sound_checkpoint_nothing_is_started_over(torn):
 def test_a_run_without_its_result_writes_it_from_the_last_checkpoint(torn, ends_the_same):
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
-    assert "goes on from 000300.h5, after 300 iterations" in done.stdout
+    assert "resumes from 000300.h5, after 300 iterations" in done.stdout
 
 
 def test_checkpoints_that_make_place_for_others_while_they_are_looked_for_are_no_loss(torn, monkeypatch):
@@ -75,7 +75,7 @@ def test_checkpoints_that_make_place_for_others_while_they_are_looked_for_are_no
     def late(path):
         if not begun:
             begun.append(path.name)
-            for there in path.parent.glob("*.h5"):  # as a run at work would
+            for there in path.parent.glob("*.h5"):  # like a running job
                 there.rename(there.with_name(f"{int(there.stem) + 1000:06d}.h5"))
         return read(path)
 
@@ -94,7 +94,7 @@ def test_a_damaged_result_is_written_again_from_the_checkpoint(torn, undisturbed
         damage(result, how)
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
-    assert "it is passed over and kept as result.h5.unusable" in done.stdout
+    assert "it is ignored and renamed to result.h5.unusable" in done.stdout
 
 
 CANNOT_BE = {
@@ -115,21 +115,21 @@ def test_no_command_goes_on_with_a_result_that_cannot_be(torn, undisturbed, ends
     shutil.copy(undisturbed / "runs/job/result.h5", result)
     if fault == "a wrong bit":
         damage(result, "middle")
-    elif fault == "an older version":  # which wrote no checksum
-        result.write_bytes(result.read_bytes()[:-TAIL])
+    elif fault == "an older version":  # without a checksum
+        result.write_bytes(result.read_bytes()[:-TRAILER_BYTES])
     else:
         change(result, CANNOT_BE[fault])
     for name, *args in (("infer", "data.npy"), ("generate", "--points", 9), ("report",), ("compare",)):
         done = call(name, "runs/job", *args, cwd=torn)
         assert done.returncode == 2, done.stderr
         assert done.stderr.startswith("runs/job/result.h5: ")
-        assert done.stderr.endswith("; the command that began this run writes it again\n")
+        assert done.stderr.endswith("; the command that started this run writes it again\n")
         assert done.stderr.count("\n") == 1
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
     assert "finished" not in done.stdout
-    assert "it is passed over and kept as result.h5.unusable" in done.stdout
-    assert "goes on from 000300.h5" in done.stdout
+    assert "it is ignored and renamed to result.h5.unusable" in done.stdout
+    assert "resumes from 000300.h5" in done.stdout
 
 
 def test_a_checkpoint_that_cannot_be_is_passed_over(torn, ends_the_same):
@@ -139,7 +139,7 @@ def test_a_checkpoint_that_cannot_be_is_passed_over(torn, ends_the_same):
     ends_the_same(torn, done)
     assert "warning: runs/job/checkpoints/000300.h5: /params/W: expected finite numbers" in done.stdout
     assert "warning: runs/job/checkpoints/000200.h5: attribute job: expected TOML" in done.stdout
-    assert "goes on from 000100.h5" in done.stdout
+    assert "resumes from 000100.h5" in done.stdout
 
 
 def test_a_result_of_another_job_is_passed_over(torn, ends_the_same):
@@ -148,11 +148,12 @@ def test_a_result_of_another_job_is_passed_over(torn, ends_the_same):
     shutil.copy(torn / "runs/other/result.h5", torn / "runs/job/result.h5")
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
-    assert "result.h5: expected a run of this job, found one of another (anneal.noise.W: 0.1 there, 0.05" in done.stdout
+    reason = "expected a run of this job, found a run of another job (anneal.noise.W: 0.1 there, 0.05"
+    assert f"result.h5: {reason}" in done.stdout
 
 
 def older_kind(path):
-    """Make the file one of a version that did not say whether it is a result or a checkpoint."""
+    """Change the file to that of an older version, without the attribute ``kind``."""
     change(path, put("kind", None))
 
 
@@ -165,20 +166,20 @@ def test_a_checkpoint_in_the_place_of_the_result_is_no_result(torn, ends_the_sam
         older_kind(result)
     line = f"runs/job/result.h5: expected the result of a finished run, found a checkpoint after {done} iterations"
     seen = call("infer", "runs/job", "data.npy", cwd=torn)
-    assert (seen.returncode, seen.stderr) == (2, f"{line}; the command that began this run writes it again\n")
+    assert (seen.returncode, seen.stderr) == (2, f"{line}; the command that started this run writes it again\n")
     for place in (result, result.parent):
         with pytest.raises(UserError, match="expected the result of a finished run, found a checkpoint"):
             load(place)
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
-    assert f"warning: {line}; it is passed over and kept as result.h5.unusable" in done.stdout
-    assert load(result).about["iteration"] == 300
+    assert f"warning: {line}; it is ignored and renamed to result.h5.unusable" in done.stdout
+    assert load(result).metadata["iteration"] == 300
 
 
 def test_a_result_of_an_older_version_is_used_if_its_iterations_are_those_of_its_job(undisturbed, tmp_path):
     shutil.copytree(undisturbed / "runs/job", tmp_path / "job")
     older_kind(tmp_path / "job/result.h5")
-    assert load(tmp_path / "job").about["iteration"] == 300
+    assert load(tmp_path / "job").metadata["iteration"] == 300
 
 
 @pytest.mark.parametrize("other", ["fewer iterations", "other data"])
@@ -193,13 +194,14 @@ def test_the_result_of_a_similar_run_in_the_place_of_the_result_is_written_again
     shutil.copy(torn / "runs/other/result.h5", torn / "runs/job/result.h5")
     if fewer:
         line = (
-            "expected the result of the job in job.toml, found one of another (anneal.iterations: 300 there, 200 here)"
+            "expected the result of the job in job.toml, found the result of another job "
+            "(anneal.iterations: 300 there, 200 here)"
         )
         assert line in call("infer", "runs/job", "data.npy", cwd=torn).stderr
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
     found = "200 iterations" if fewer else "other parameters"
-    assert f"expected the result of the 300 iterations of 000300.h5, found one of {found}; it is passed" in done.stdout
+    assert f"expected the result of the 300 iterations of 000300.h5, found one of {found}; it is ignored" in done.stdout
 
 
 def test_a_checkpoint_that_cannot_be_put_aside_is_told_in_one_line(torn):
@@ -207,7 +209,7 @@ def test_a_checkpoint_that_cannot_be_put_aside_is_told_in_one_line(torn):
     (torn / "runs/job/checkpoints/000300.h5.unusable/inside").mkdir(parents=True)
     done = call("train", "job.toml", cwd=torn)
     assert done.returncode == 2
-    assert done.stderr.startswith("runs/job/checkpoints/000300.h5.unusable: expected a place to put 000300.h5 aside, ")
+    assert done.stderr.startswith("runs/job/checkpoints/000300.h5.unusable: expected to rename 000300.h5 to it, ")
     assert done.stderr.count("\n") == 1
 
 
@@ -226,7 +228,7 @@ def test_changed_data_are_refused(torn, undisturbed):
     for output in ("runs/job", "runs/finished"):
         done = call("train", "job.toml", "--output", output, cwd=torn)
         assert done.returncode == 2
-        assert done.stderr.startswith(f"{output}: expected the data of the run that is there (fingerprint ")
+        assert done.stderr.startswith(f"{output}: expected the data of the existing run (fingerprint ")
         assert done.stderr.count("\n") == 1
     assert checkpoints(torn) == ["000100.h5", "000200.h5", "000300.h5"]
 
@@ -237,7 +239,7 @@ def test_a_run_goes_on_with_more_iterations_if_allowed(torn, undisturbed):
     refused = call("train", "job.toml", *more, cwd=torn)
     assert refused.returncode == 2
     assert refused.stderr.splitlines() == [
-        "runs/job: holds a run of another job; use another --output, or --fresh to start over, or go on all the same "
+        "runs/job: holds a run of another job; use another --output, or --fresh to start over, or resume it "
         "with --allow anneal.iterations --allow run.checkpoint",
         "  anneal.iterations: 300 there, 320 here",
         "  run.checkpoint.every: 100 there, 50 here",
@@ -268,8 +270,8 @@ os.fsync = halting
 
 
 def kill_while_writing(place, name, *args):
-    """A run that is killed when it has written a file that does not have its name yet."""
-    process = start(1, "job.toml", *args, cwd=place, **hooked(place, HALT.replace("NAME", name)))
+    """Kill a run after it has written a file, and before it renames the file."""
+    process = start(1, "job.toml", *args, cwd=place, **with_startup_code(place, HALT.replace("NAME", name)))
     wait_for((place / "here").exists, process)
     os.kill(ranks_of(place)[0], signal.SIGKILL)
     ended(process, place)
@@ -291,7 +293,7 @@ def test_a_finished_run_whose_checkpoints_were_removed_is_still_finished_and_can
     kill_while_writing(torn, "000310.h5.part", *more)
     done = call("train", "job.toml", *more, cwd=torn)
     assert done.returncode == 0, done.stderr
-    assert "goes on from 000300.h5, after 300 iterations" in done.stdout
+    assert "resumes from 000300.h5, after 300 iterations" in done.stdout
 
 
 def test_fresh_follows_a_link_to_where_the_run_is(place):

@@ -1,4 +1,4 @@
-"""A disk that is full or read-only costs no work that was saved."""
+"""No saved work is lost on a full or read-only disk."""
 
 import re
 import signal
@@ -20,7 +20,7 @@ def test_a_full_disk_costs_checkpoints_but_not_the_run(place, disk):
     full = checkpoints(place)
     lines = wait_for(lambda: next((line for line in process.stdout if "No space left" in line), None), process)
     assert "warning: no checkpoint of iteration" in lines
-    assert set(full) & set(checkpoints(place))  # those that were there stand
+    assert set(full) & set(checkpoints(place))  # earlier checkpoints remain
     filler.unlink()
     wait_for(lambda: number(place) > int(full[-1][:6]), process)
     process.send_signal(signal.SIGTERM)
@@ -40,12 +40,12 @@ def test_a_disk_that_turns_read_only_costs_no_work_that_was_saved(place, disk):
     subprocess.run(["umount", "-l", disk / "job"], check=True)
     assert code == 2, said
     assert "warning: no checkpoint of iteration" in said
-    assert "runs/job/result.h5: expected room to write the result, found Read-only file system" in said
+    assert "runs/job/result.h5: expected space to write the result, found Read-only file system" in said
     assert again.returncode == 2
     assert again.stderr.startswith("runs/job: expected a directory to write to, found")
     done = call("train", "job.toml", *short, cwd=place)
     assert done.returncode == 0, done.stderr
-    assert "goes on from 000040.h5" in done.stdout
+    assert "resumes from 000040.h5" in done.stdout
 
 
 def test_points_for_which_there_is_no_room_are_refused_with_one_line(undisturbed, disk):
@@ -62,11 +62,11 @@ def test_points_for_which_there_is_no_room_are_refused_with_one_line(undisturbed
 
 def test_a_stop_on_a_full_disk_tells_what_will_be_done_again(place, disk):
     filler = disk / "filler"
-    filler.write_bytes(bytes((8 << 20) - (24 << 10)))  # room for the job and the log, not for a checkpoint
+    filler.write_bytes(bytes((8 << 20) - (24 << 10)))  # space for the job and the log, not for a checkpoint
     options = (*ENDLESS, "--max-time", "0:00:00")
     done = call("train", "job.toml", *options, cwd=place)
     assert done.returncode == 1
     assert re.search(r"warning: no checkpoint of iteration \d+ \(No space left on device\)", done.stdout)
-    assert "the same command goes on from iteration 0: there is no checkpoint of those after it" in done.stdout
+    assert "the same command resumes from iteration 0, the newest checkpoint" in done.stdout
     filler.unlink()
     assert call("train", "job.toml", *options, cwd=place).returncode == 75

@@ -1,18 +1,18 @@
-"""Links in the place of files and directories of a run: nothing is written where they lead to, or it is said so."""
+"""Links instead of files and directories of a run: their targets are not written, or an error is reported."""
 
 import os
 
 import pytest
 from launch import call
 
-from parallel_et.storage.atomic import write_whole
+from parallel_et.storage.atomic import write_atomically
 
 SHORT = ("--set", "anneal.iterations=3", "--set", "run.checkpoint.every=1", "--set", "run.picture=true")
 
 
 @pytest.fixture
 def other(place):
-    """A file that is none of ours."""
+    """A file that does not belong to the run."""
     (place / "other").write_text("not ours")
     yield place / "other"
     assert (place / "other").read_text() == "not ours"
@@ -22,7 +22,7 @@ def test_a_file_is_not_written_through_a_link(tmp_path):
     (tmp_path / "other").write_text("not ours")
     for name in ("job.toml", "job.toml.part"):
         (tmp_path / name).symlink_to("other")
-    write_whole(tmp_path / "job.toml", b"ours")
+    write_atomically(tmp_path / "job.toml", b"ours")
     assert (tmp_path / "other").read_text() == "not ours"
     assert (tmp_path / "job.toml").read_text() == "ours"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml", "other"]
@@ -32,7 +32,7 @@ def test_links_with_the_names_of_unfinished_files_are_not_followed(place, other)
     run = place / "runs/job"
     (run / "checkpoints").mkdir(parents=True)
     (run / "job.toml.part").symlink_to(other)
-    assert call("train", "job.toml", *SHORT, cwd=place).returncode == 2  # it is no run as yet
+    assert call("train", "job.toml", *SHORT, cwd=place).returncode == 2  # not a run yet
     (run / "checkpoints").rmdir()
     assert call("train", "job.toml", *SHORT, cwd=place).returncode == 0
     (run / "result.h5").unlink()
@@ -72,7 +72,7 @@ def test_a_log_that_becomes_a_link_meanwhile_gets_no_lines(place, other, capsys)
 
     run = RunDirectory(str(place))
     run.log.symlink_to(other)
-    run.note("a line")
+    run.append_to_log("a line")
     assert "log.txt: " in capsys.readouterr().err
 
 

@@ -1,4 +1,4 @@
-"""One job at a time works on a run; what a dead one has left is taken over."""
+"""Locks of runs: one job at a time, and the lock of a dead job is taken over."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def test_two_jobs_do_not_work_on_one_directory(place):
 
 
 def lock_of(place, **changes):
-    """The lock of a job as it would be on another node, or dead."""
+    """Write the lock of a job on another node, or of a dead job."""
     holder = {
         "host": "elsewhere",
         "boot": "b",
@@ -56,15 +56,15 @@ def test_a_lock_of_a_killed_job_is_taken_over(torn, ends_the_same):
 
 
 def test_a_lock_of_another_node_without_signs_of_life_is_taken_over(torn, ends_the_same, monkeypatch):
-    monkeypatch.setattr(lock, "PATIENCE", 2.0)
+    monkeypatch.setattr(lock, "HEARTBEAT_TIMEOUT_SECONDS", 2.0)
     lock_of(torn)
     done = call("train", "job.toml", cwd=torn)
     ends_the_same(torn, done)
-    assert "held by a job on elsewhere; waiting up to 2 s for a sign of life" in done.stdout
+    assert "held by a job on elsewhere; waiting up to 2 s for a heartbeat" in done.stdout
 
 
 def test_a_lock_of_another_node_with_signs_of_life_is_respected(torn, monkeypatch):
-    monkeypatch.setattr(lock, "PATIENCE", 200.0)
+    monkeypatch.setattr(lock, "HEARTBEAT_TIMEOUT_SECONDS", 200.0)
     over = threading.Event()
 
     def live():

@@ -1,4 +1,4 @@
-"""The table of all iterations: no line is doubled or lost, whatever happened to the run."""
+"""The table metrics.csv: no line is repeated or missing after any fault."""
 
 import csv
 import os
@@ -7,15 +7,15 @@ import signal
 import h5py
 import numpy as np
 import pytest
-from launch import call, ended, hooked, learned, ranks_of, start, wait_for
+from launch import call, ended, learned, ranks_of, start, wait_for, with_startup_code
 from restarts import number
 
 CSV = ("--set", "run.metrics=csv", "--allow", "run.metrics", "--set", "run.checkpoint.every=20")
 SLOW = """
 import time
-from parallel_et.runs.checkpointer import Keeper
-after = Keeper._after
-Keeper._after = lambda keeper: time.sleep(0.05) or after(keeper)
+from parallel_et.runs.checkpointer import Checkpointer
+after = Checkpointer._after
+Checkpointer._after = lambda checkpointer: time.sleep(0.05) or after(checkpointer)
 """
 MAY = ("--allow", "run.checkpoint")
 
@@ -26,7 +26,7 @@ def table(place):
 
 
 def agrees(place):
-    """Asserts that the table is the history of the result, to the last bit."""
+    """Assert that the table has the bits of the history of the result."""
     rows = table(place)
     with h5py.File(place / "runs/job/result.h5") as file:
         history = {name: values[()] for name, values in file["history"].items()}
@@ -39,12 +39,12 @@ def agrees(place):
 
 def test_it_is_the_history_of_the_result_also_after_kills_and_torn_lines(place, undisturbed):
     path = place / "runs/job/metrics.csv"
-    process = start(2, "job.toml", *CSV, *MAY, cwd=place, **hooked(place, SLOW))
+    process = start(2, "job.toml", *CSV, *MAY, cwd=place, **with_startup_code(place, SLOW))
     wait_for(lambda: number(place) >= 20, process)
     os.kill(ranks_of(place)[0], signal.SIGKILL)
     ended(process, place)
     with path.open("a") as file:
-        file.write("299,1.0,2")  # a line that was torn off, of an iteration that is done again
+        file.write("299,1.0,2")  # a partial line of an iteration that is repeated
     done = call("train", "job.toml", *CSV, *MAY, "--max-time", "0:00:00", cwd=place)
     assert done.returncode == 75, done.stderr
     assert [int(row["iteration"]) for row in table(place)] == list(range(1, number(place) + 1))
@@ -71,7 +71,7 @@ def test_a_place_that_cannot_be_written_is_told_once_and_ends_nothing(torn, what
     done = call("train", "job.toml", *CSV, *MAY, cwd=torn)
     assert done.returncode == 0, done.stderr
     if what == "folder":
-        line = "warning: runs/job/metrics.csv: Is a directory; it is written again when there is room\n"
+        line = "warning: runs/job/metrics.csv: Is a directory; the next successful write has all iterations\n"
         assert done.stdout.count(line) == done.stdout.count("metrics.csv") == 1
     else:
         agrees(torn)

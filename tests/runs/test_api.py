@@ -51,7 +51,7 @@ def test_a_run_that_is_there_is_not_overwritten(tmp_path):
     table = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2})
     first = fit(table, Y, output=str(tmp_path / "run"))
     before = (tmp_path / "run/result.h5").read_bytes()
-    with pytest.raises(UserError, match="expected the data of the run that is there"):
+    with pytest.raises(UserError, match="expected the data of the existing run"):
         fit(table, Y[:20], output=str(tmp_path / "run"))
     with pytest.raises(UserError, match="holds a run of another job"):
         fit({**table, "run": {"seed": 2}}, Y, output=str(tmp_path / "run"))
@@ -87,7 +87,7 @@ def test_data_given_to_fit_stand_for_those_of_a_job_file(tmp_path):
     (tmp_path / "job.toml").write_text('[model]\nname = "linca"\ncauses = 3\n[inference]\ncandidates = 2\ngamma = 1\n')
     result = fit(str(tmp_path / "job.toml"), Y.tolist())
     assert result.W.shape == (3, 3)
-    assert 'source = "array:data"' in result.about["job"]
+    assert 'source = "array:data"' in result.metadata["job"]
     for bad, words in (
         (Y[0], "points x dimensions"),
         (np.array([[1, None]], object), "expected numbers, found object"),
@@ -97,7 +97,7 @@ def test_data_given_to_fit_stand_for_those_of_a_job_file(tmp_path):
 
 
 def test_fits_in_threads_give_what_each_gives_alone(tmp_path):
-    """Some keep states of each point, some write a run directory, and half of them use the data of another."""
+    """Fit jobs with and without point states, run directories and shared data on all ranks."""
     Y = np.abs(np.random.default_rng(1).normal(size=(300, 8)))
     tables = [
         job_table({"name": model, "causes": 4}, {"candidates": 3, "gamma": 2, **scheme})
@@ -106,7 +106,7 @@ def test_fits_in_threads_give_what_each_gives_alone(tmp_path):
     ]
     for table in tables:
         table["run"]["checkpoint"] = {"every": 1, "keep": 2}
-    alone = [fit(table, Y, comm=MPI.COMM_SELF) for table in tables]  # and the kernels are loaded
+    alone = [fit(table, Y, comm=MPI.COMM_SELF) for table in tables]  # loads the kernels
 
     def one(number):
         place = str(tmp_path / str(number))

@@ -1,4 +1,4 @@
-"""Data that are centred: the mean is exact, kept in the result, and undone; the same bits however it was run."""
+"""Centred data: an exact mean, stored in the result and added to reconstructions; the same bits on any ranks."""
 
 import h5py
 import numpy as np
@@ -52,7 +52,7 @@ def test_it_learns_what_it_learns_of_data_that_were_centred_before(kind):
     np.testing.assert_allclose(one.data["mean"], mean, rtol=1e-15)
     np.testing.assert_allclose(one.W, other.W, rtol=1e-4, atol=1e-7)
     assert other.data == {}
-    assert one.about["data fingerprint"] == fit({**JOB, "data": {}}, TABLE.astype(kind)).about["data fingerprint"]
+    assert one.metadata["data fingerprint"] == fit({**JOB, "data": {}}, TABLE.astype(kind)).metadata["data fingerprint"]
 
 
 @pytest.mark.mpi
@@ -61,7 +61,7 @@ def test_the_same_bits_on_any_number_of_ranks():
     together, alone = fit(job, TABLE), fit(JOB, TABLE, comm=MPI.COMM_SELF)
     assert together.data["mean"].tobytes() == alone.data["mean"].tobytes()
     assert together.W.tobytes() == alone.W.tobytes()
-    assert together.about["data fingerprint"] == alone.about["data fingerprint"]
+    assert together.metadata["data fingerprint"] == alone.metadata["data fingerprint"]
 
 
 @pytest.mark.parametrize("ranks, more", [(None, ["--set", "data.memory=4000"]), (2, ["--set", "data.memory=4000"])])
@@ -71,7 +71,7 @@ def test_the_same_bits_streamed_and_stopped(place, ranks, more):
     assert done.returncode == 75, done.stderr
     done = launch(ranks, "-m", "parallel_et.train", "job.toml", *more, "--output", name, cwd=place)
     assert done.returncode == 0, done.stderr
-    assert "goes on from" in done.stdout
+    assert "resumes from" in done.stdout
     assert learned(place / name / "result.h5") == learned(place / "runs/job/result.h5")
     means = [load(place / run).data["mean"].tobytes() for run in (name, "runs/job")]
     assert means[0] == means[1]
@@ -88,13 +88,13 @@ def test_infer_and_generate_undo_it(place):
         expected = one["means"][()] @ run.W.T + run.data["mean"]
         np.testing.assert_allclose(one["reconstruction"][()], expected, rtol=1e-12)
         evidence = one["evidence"][()].mean()
-    assert abs(evidence - run.history["free_energy"][-1]) < 0.1  # as it is of centred points
+    assert abs(evidence - run.history["free_energy"][-1]) < 0.1  # the free energy is that of centred points
     with h5py.File(place / "generated.h5") as file:
         np.testing.assert_array_equal(file["data/mean"][()], run.data["mean"])
         assert np.abs(file["points"][()].mean(0) - TABLE.mean(0)).max() < 0.1
     done = call("report", "runs/job", cwd=place)
     assert done.returncode == 0, done.stderr
-    assert "the mean of each dimension subtracted" in (place / "runs/job/report/report.html").read_text()
+    assert "the mean of each dimension is subtracted" in (place / "runs/job/report/report.html").read_text()
 
 
 def test_a_result_without_its_mean_or_with_one_too_many_is_refused(place, tmp_path):

@@ -1,4 +1,4 @@
-"""A scheme that keeps something of each point: checkpoints carry it, on whatever number of ranks the run goes on."""
+"""Point states of a scheme in checkpoints, with resumption on any number of ranks."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ checkpoint = {{ every = 10, keep = 2 }}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Data, and a scheme of one's own that keeps something."""
+    """A folder with data and a custom scheme that has point states."""
     place = tmp_path_factory.mktemp("kept")
     shutil.copy(HERE / "moody.py", place)
     np.save(place / "data.npy", np.random.default_rng(1).normal(size=(1000, 12)))
@@ -82,7 +82,7 @@ def job(killed, tmp_path):
 def test_what_is_kept_survives_kills_on_other_numbers_of_ranks(whole, job):
     done = train(4, "job.toml", cwd=job)
     assert done.returncode == 0, done.stderr
-    assert "goes on from 000020.h5" in done.stdout
+    assert "resumes from 000020.h5" in done.stdout
     assert learned(job / "runs/job/result.h5") == whole
     assert files(job) == ["000050.h5", "000050.points.h5", "000060.h5", "000060.points.h5"]
     with h5py.File(job / "runs/job/checkpoints/000060.points.h5") as file:
@@ -104,8 +104,8 @@ def test_damage_to_what_is_kept_is_noticed(whole, job, how):
         newest.write_bytes(content)
     done = train(3 if how == "gone" else None, "job.toml", cwd=job)
     assert done.returncode == 0, done.stderr
-    assert "expected what is kept of the points beside it, found it damaged or gone" in done.stdout
-    assert "goes on from 000010.h5" in done.stdout
+    assert "expected its file of point states, found it damaged or missing" in done.stdout
+    assert "resumes from 000010.h5" in done.stdout
     assert learned(job / "runs/job/result.h5") == whole
 
 
@@ -135,7 +135,7 @@ def test_kept_states_survive_a_kill_other_ranks_a_cut_and_streaming(batch, model
     ended(process, tmp_path)
     done = train(2, "job.toml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "goes on from 000010.h5" in done.stdout
+    assert "resumes from 000010.h5" in done.stdout
     assert learned(tmp_path / "runs/job/result.h5") == learned(tmp_path / "runs/whole/result.h5")
     with h5py.File(tmp_path / "runs/job/checkpoints/000030.points.h5") as file:
         assert file["states"].dtype == np.int16
@@ -150,4 +150,4 @@ def test_the_digest_of_many_rows_is_a_sum_of_64_bits_without_a_warning():
         raw = kept[name].reshape(10_000, -1).view(np.uint8)
         words = np.pad(raw, [(0, 0), (0, -raw.shape[1] % 8)]).view(np.uint64)
         sums.append(sum(int(fixed.digest(words[n : n + 1], n)) for n in range(10_000)) % 2**64)
-    assert digest(kept, shard, Ranks.alone()) == "".join(f"{each:016x}" for each in sums)
+    assert digest(kept, shard, Ranks.self_only()) == "".join(f"{each:016x}" for each in sums)

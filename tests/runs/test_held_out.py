@@ -1,4 +1,4 @@
-"""Rows that are held out of a run: nothing is learned from them, and their evidence is told."""
+"""Held-out rows: they are not learned from, and their evidence is reported."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from problems import job_table, random_data, random_params
 
 from parallel_et import fit
 from parallel_et.data.base import ArrayRows
-from parallel_et.data.holdout import split
+from parallel_et.data.holdout import split_holdout
 from parallel_et.errors import UserError
 
 ET = {"candidates": 4, "gamma": 2}
@@ -25,7 +25,7 @@ def job(inference=ET, anneal=None, **data):
 
 
 def parts(points):
-    return [points[part.numbers(0, part.points)] for part in split(ArrayRows(points), 0.2, 3)]
+    return [points[part.row_numbers(0, part.points)] for part in split_holdout(ArrayRows(points), 0.2, 3)]
 
 
 def test_a_run_learns_what_it_learns_from_the_others_alone(points):
@@ -39,13 +39,13 @@ def test_a_run_learns_what_it_learns_from_the_others_alone(points):
             assert found.params[name].tobytes() == value.tobytes()
         assert found.history["free_energy"].tobytes() == other.history["free_energy"].tobytes()
         np.testing.assert_allclose(found.history["holdout_evidence"][-1], other.score(held), rtol=1e-9)
-        assert (found.about["N"], found.about["held out"]) == (len(learned), len(held)) == (560, 140)
+        assert (found.metadata["N"], found.metadata["held out"]) == (len(learned), len(held)) == (560, 140)
 
 
 def test_the_data_are_the_same_whatever_is_held_out(points):
     without = job()
     del without["data"]["holdout"]
-    assert fit(job(), points).about["data fingerprint"] == fit(without, points).about["data fingerprint"]
+    assert fit(job(), points).metadata["data fingerprint"] == fit(without, points).metadata["data fingerprint"]
 
 
 def test_it_is_looked_at_once_a_pass_or_as_often_as_new_points_take_rounds_and_at_the_end(points):
@@ -83,7 +83,7 @@ def test_a_run_that_is_told_to_stop_goes_on_to_the_same_end(points, tmp_path):
     whole = fit(table, points)
 
     def end(params, settings, info):
-        if settings.iteration == len(whole.history["free_energy"]) - 2:  # calm already
+        if settings.iteration == len(whole.history["free_energy"]) - 2:  # has converged
             raise KeyError
 
     table["run"] = {"seed": 3, "checkpoint": {"every": 1}}
@@ -91,7 +91,7 @@ def test_a_run_that_is_told_to_stop_goes_on_to_the_same_end(points, tmp_path):
         fit(table, points, output=str(tmp_path / "run"), watch=end)
     again = fit(table, points, output=str(tmp_path / "run"))
     assert again.history["holdout_evidence"].tobytes() == whole.history["holdout_evidence"].tobytes()
-    assert again.about["restarts"] == 1
+    assert again.metadata["restarts"] == 1
 
 
 def test_a_bad_row_is_named_by_its_number_in_the_file(points):

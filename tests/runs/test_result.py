@@ -10,7 +10,7 @@ from sealing import change, put, small_result
 from parallel_et.errors import UserError
 from parallel_et.runs.checkpoints import read
 from parallel_et.runs.result import load
-from parallel_et.storage.checksum import TAIL
+from parallel_et.storage.checksum import TRAILER_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_a_result_reads_back_as_it_was_written(result, path):
             assert set(there) == set(here)
             assert all(np.array_equal(there[name], here[name]) for name in here)
             assert all(there[name].dtype == here[name].dtype for name in here)
-        assert again.about == result.about
+        assert again.metadata == result.metadata
 
 
 def test_a_result_is_a_file_for_plain_h5py(result, path):
@@ -42,7 +42,7 @@ def test_a_result_is_a_file_for_plain_h5py(result, path):
 
 def test_a_result_is_there_as_a_whole_or_not_at_all(result, path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # as on a disk that is full
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # like a full disk
     try:
         with pytest.raises(OSError):
             replace(result, params={}).write(path)
@@ -53,7 +53,7 @@ def test_a_result_is_there_as_a_whole_or_not_at_all(result, path):
 
 
 def refused(path):
-    """The line that says why a file is no result; it is no checkpoint either."""
+    """Return the error of a file that is neither a result nor a checkpoint."""
     for how in (load, read):
         with pytest.raises(UserError) as error:
             how(path)
@@ -81,12 +81,12 @@ def test_another_file_is_not_taken_for_a_result(tmp_path):
 
 def test_a_bit_that_is_wrong_is_noticed_wherever_it_is(path):
     content = path.read_bytes()
-    for place in (0, 100, len(content) // 2, len(content) - TAIL - 1, len(content) - 1):
+    for place in (0, 100, len(content) // 2, len(content) - TRAILER_BYTES - 1, len(content) - 1):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         assert refused(path).endswith("found a damaged one: its checksum is wrong")
 
 
-@pytest.mark.parametrize("left", [-1, -TAIL, 1000, 0])
+@pytest.mark.parametrize("left", [-1, -TRAILER_BYTES, 1000, 0])
 def test_a_result_that_was_cut_off_is_refused(path, left):
     path.write_bytes(path.read_bytes()[:left])
     assert "found a " in refused(path)
@@ -125,8 +125,8 @@ FAULTS = {
     "truth not a number": (put("truth/W", np.full((4, 2), np.nan)), "/truth/W: expected finite numbers"),
     "truth of other data": (put("truth/W", np.ones((5, 2))), "/truth/W: expected the shape 4 x any, found 5 x 2"),
     "no job": (put("job", None), "attribute job: expected a text, found nothing"),
-    "job no TOML": (put("job", "[model\nname"), "attribute job: expected TOML, found a mistake"),
-    "job too deep": (put("job", "a = " + "[" * 10_000), "attribute job: expected TOML, found a mistake"),
+    "job no TOML": (put("job", "[model\nname"), "attribute job: expected TOML, found an error"),
+    "job too deep": (put("job", "a = " + "[" * 10_000), "attribute job: expected TOML, found an error"),
     "job a number": (put("job", 3), "attribute job: expected a text, found 3"),
     "job of nothing": (put("job", ""), "attribute job: model.name: expected "),
     "job with typos": (put("job", "modle = 1\ndata = 2"), "attribute job: modle: unknown section"),
@@ -175,7 +175,7 @@ def test_a_schedule_may_be_infinite(tmp_path):
 def test_a_result_is_read_without_a_second_copy_of_it(result, tmp_path):
     large = np.zeros((4, 1 << 20))
     replace(result, truth={"W": large}).write(tmp_path / "result.h5")
-    load(tmp_path)  # what is imported for it does not count
+    load(tmp_path)  # imports are not measured
     tracemalloc.start()
     load(tmp_path)
     peak = tracemalloc.get_traced_memory()[1]

@@ -1,4 +1,4 @@
-"""What a trained model makes of arrays, against what the commands write."""
+"""The methods of a trained model, compared with the output of the commands."""
 
 import h5py
 import numpy as np
@@ -14,7 +14,7 @@ JOB = job_table({"name": "linca", "causes": 4}, {"candidates": 3, "gamma": 2}, {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run of centred points, its points, and what it learned."""
+    """A run with centred points, its points, and its result."""
     place = tmp_path_factory.mktemp("run")
     points = random_data("linca", 90, random_params("linca", 6, 4, seed=1), seed=2) + 3.0
     np.save(place / "points.npy", points)

@@ -1,4 +1,4 @@
-"""A posterior that is draws of states and values: against its moments in closed form, and what is learned by it."""
+"""A posterior of drawn states and values: comparison with moments in closed form, and learning from the draws."""
 
 from itertools import product
 from pathlib import Path
@@ -35,7 +35,7 @@ def table(draws, **more):
 
 
 def moments(y):
-    """log p(y), the posterior of all supports, <s> and <s s^T>, from the model's definition."""
+    """Return log p(y), the posterior of all supports, <s> and <s s^T>, by the definition of the model."""
     logs, means, squares = [], [], []
     for b in SUPPORTS:
         V = PARAMS["W"] * b * SPREAD**2
@@ -61,12 +61,12 @@ def test_many_draws_have_the_moments_of_the_posterior_and_give_its_m_step():
     W = np.linalg.solve(sum(point[3] for point in found), means.T @ Y).T
     np.testing.assert_allclose(new["W"], W, atol=0.02)
     assert float(new["pi"]) == pytest.approx((q @ SUPPORTS).mean(), abs=0.005)
-    told = Inference(problem.model, problem.scheme, PARAMS, ("means", "map", "reconstruction")).block(Y)
-    np.testing.assert_allclose(told["means"], means, atol=0.05)
-    np.testing.assert_allclose(told["reconstruction"], means @ PARAMS["W"].T, atol=0.3)
-    ahead = np.diff(np.sort(q))[:, -1] > 0.1  # more than chance
+    inferred = Inference(problem.model, problem.scheme, PARAMS, ("means", "map", "reconstruction")).block(Y)
+    np.testing.assert_allclose(inferred["means"], means, atol=0.05)
+    np.testing.assert_allclose(inferred["reconstruction"], means @ PARAMS["W"].T, atol=0.3)
+    ahead = np.diff(np.sort(q))[:, -1] > 0.1  # more than random fluctuations
     assert ahead.sum() > 30
-    np.testing.assert_array_equal(told["map"][ahead], SUPPORTS[q[ahead].argmax(1)])
+    np.testing.assert_array_equal(inferred["map"][ahead], SUPPORTS[q[ahead].argmax(1)])
 
 
 def test_fields_are_learned_by_a_few_draws():

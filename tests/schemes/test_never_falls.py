@@ -6,7 +6,7 @@ from every import build, data, examples, job, label, names, variants
 
 from parallel_et import fit
 from parallel_et.core.model import EnumeratingView
-from parallel_et.core.options import keys_of
+from parallel_et.core.options import options_class
 from parallel_et.models import MODELS
 from parallel_et.schemes import SCHEMES
 from parallel_et.schemes.tv import Proposals
@@ -16,21 +16,21 @@ KINDS = list(Proposals.model_fields)
 SEARCH = [{"propose": {kind: 5}} for kind in KINDS] + [{}, {"start": "blind"}, {"start": "prior"}]
 TRIED = {
     "exact": [{}],
-    "et": [{"candidates": 4, "gamma": 4}],  # where candidates change it promises nothing
+    "et": [{"candidates": 4, "gamma": 4}],  # with changing candidates F may fall
     "tv": [{"states": 5, **keys} for keys in SEARCH],
     "hard": SEARCH,
 }
 
 DRAWN = {"sample"}
-"""Schemes whose posteriors are drawn: their free energy goes up and down by chance."""
+"""Schemes with sampled posteriors: their free energy fluctuates."""
 FEWER = {"mca3", "rmca"}
-"""Models that learn fields of fewer states than they consider, as their paper does, which is no EM."""
+"""Models that learn fields from fewer states than they consider, as in their papers: this is not EM."""
 
 
 def models():
-    """All that are shipped, each with every value of its own keys, and the examples."""
+    """Yield all shipped models, with every value of their keys, and the examples."""
     for name in sorted(set(names()) - FEWER):
-        if issubclass(MODELS.find(name).View, EnumeratingView):  # others can only be sampled
+        if issubclass(MODELS.find(name).View, EnumeratingView):  # all others can only be sampled
             yield from variants(name)
     yield from examples()
 
@@ -55,4 +55,4 @@ def test_the_free_energy_never_falls(model, scheme):
 
 def test_keys_of_models_are_found():
     assert {"name": "nmf", "mstep": "multiplicative"} in list(models())
-    assert keys_of(MODELS.find("nmf")).model_fields["mstep"].default == "clamp"
+    assert options_class(MODELS.find("nmf")).model_fields["mstep"].default == "clamp"

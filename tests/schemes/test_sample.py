@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from brute import all_states
-from launch import call, ended, hooked, learned, ranks_of, start, train, wait_for
+from launch import call, ended, learned, ranks_of, start, train, wait_for, with_startup_code
 from problems import job_table, problem_of, random_data, random_params
 from scipy.special import expit, logsumexp, ndtri
 from scipy.stats import chi2
@@ -19,7 +19,7 @@ from parallel_et.core.latent_states import binary
 from parallel_et.core.posterior import Draws, Listed, SampledMoments
 from parallel_et.core.random import Random
 from parallel_et.core.types import Block, Settings
-from parallel_et.em.e_step import context_at_rest
+from parallel_et.em.e_step import inference_context
 from parallel_et.errors import UserError
 from parallel_et.job.job import check_job
 from parallel_et.kernels import gibbs, select
@@ -29,16 +29,16 @@ from parallel_et.models.components import linear
 
 D, H = 9, 5
 MIXING = {"linca": 6.0, "nmf": 9.0, "mca": 5.0}
-"""Noise by which chains get from any state to any other."""
+"""Noise at which chains can reach all states."""
 
 
 def inferred(model, inference, params, Y, seed=0, beta=1.0):
-    """The posterior of all points by a scheme, and what it was made with."""
+    """Return the posterior of all points by a scheme, and its context."""
     table = job_table(model, inference)
     if "sigma" not in params or "var" in params:
         table["model"] = model
     problem, _ = problem_of(table, Y)
-    step = context_at_rest(problem.model, problem.scheme, params, seed)._replace(beta=beta)
+    step = inference_context(problem.model, problem.scheme, params, seed)._replace(beta=beta)
     return problem.scheme.infer(step, Block(pad_rows(Y), Y.shape[1], 0), {})[0], step
 
 
@@ -48,7 +48,7 @@ def mixing(name, points=60):
 
 
 def second_moments(posterior):
-    """<s s^T> of all points, (n, H, H)."""
+    """Return <s s^T> of all points, (n, H, H)."""
     if isinstance(posterior, SampledMoments | linear.TabledMoments):
         table = np.empty((len(posterior.evidence), H, H))
         for j in range(H):
@@ -76,7 +76,7 @@ def test_errors_of_moments_shrink_as_one_over_the_root_of_the_samples(name, beta
 
 
 def surprise(counts, probability):
-    """How improbable counts of states are, log10 of the chi-square test; states that are rare count together."""
+    """Return log10 of the p-value of counts of states in the chi-square test. Rare states are pooled."""
     rare = probability * counts.sum() < 10
     counts, expected = (np.append(values[~rare], values[rare].sum()) for values in (counts, counts.sum() * probability))
     counts, expected = counts[expected > 0], expected[expected > 0]
@@ -84,8 +84,8 @@ def surprise(counts, probability):
 
 
 @pytest.mark.parametrize("name", MIXING)
-def test_states_come_as_often_as_the_posterior_says_and_a_slightly_wrong_one_is_found_out(name, monkeypatch):
-    monkeypatch.setattr(linear, "WIDE", 0)
+def test_states_have_the_frequencies_of_the_posterior_and_a_slightly_wrong_posterior_is_detected(name, monkeypatch):
+    monkeypatch.setattr(linear, "MAX_MOMENT_CANDIDATES", 0)
     params, Y = mixing(name, 1)
     chains, sweeps = 4096, 24
     keys = {"scheme": "sample", "samples": sweeps * chains * H, "chains": chains, "burn_in": 0.99}
@@ -113,7 +113,7 @@ def settings_of(model):
 
 
 def splitmix(seed, counter):
-    """SplitMix64 in integers of Python."""
+    """Return a SplitMix64 number, computed with Python integers."""
     mask = (1 << 64) - 1
     z = (seed + (counter + 1) * 0x9E3779B97F4A7C15) & mask
     z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & mask
@@ -121,7 +121,7 @@ def splitmix(seed, counter):
     return z ^ z >> 31
 
 
-def test_the_kernel_draws_what_a_plain_loop_with_its_random_numbers_draws():
+def test_the_kernel_draws_the_same_states_as_a_plain_loop():
     rng = np.random.default_rng(1)
     n, atoms, C, chains, sweeps, burn, beta, precision, key, first = 5, 9, 6, 11, 7, 2, 0.8, 0.3, 12345, 70
     W = rng.normal(0, 2, (4, atoms))
@@ -137,7 +137,7 @@ def test_the_kernel_draws_what_a_plain_loop_with_its_random_numbers_draws():
     args = (products, base, bias, gram, precision, beta, candidates, np.uint64(key), first, order, betas, burn, chains)
     gibbs.sample(*args, evidence, found, draws)
     moments = np.empty((C * (C + 1) // 2, n))
-    gibbs.moments_of(draws.view(np.uint64), float(plan.draws), moments)
+    gibbs.moments_of_draws(draws.view(np.uint64), float(plan.draws), moments)
 
     width = 16  # chains in whole vectors
     for p in range(n):
@@ -177,7 +177,7 @@ def test_the_kernel_draws_what_a_plain_loop_with_its_random_numbers_draws():
 @pytest.mark.parametrize("wide", [0, 100])
 @pytest.mark.parametrize("name", MIXING)
 def test_the_evidence_is_that_of_the_distinct_states_and_below_the_exact_one(name, wide, monkeypatch):
-    monkeypatch.setattr(linear, "WIDE", wide)
+    monkeypatch.setattr(linear, "MAX_MOMENT_CANDIDATES", wide)
     params, Y = mixing(name)
     keys = {"scheme": "sample", "samples": 3 * 4 * H, "chains": 4, "burn_in": 0.0}
     few, step = inferred({"name": name, "causes": H}, keys, params, Y, beta=0.7)
@@ -219,7 +219,7 @@ def test_listed_draws_and_moments_of_them_make_the_same_statistics(monkeypatch):
     keys = {"scheme": "sample", "candidates": 4, "random": 1, "samples": 4 * 12 * 9, "chains": 12}
     learned = {}
     for limit in (0, 50):
-        monkeypatch.setattr(linear, "WIDE", limit)
+        monkeypatch.setattr(linear, "MAX_MOMENT_CANDIDATES", limit)
         learned[limit] = fit(job_table({"name": "linca", "causes": H}, keys, {"iterations": 1}), Y)
     for name in learned[50].params:
         np.testing.assert_allclose(learned[0].params[name], learned[50].params[name], rtol=1e-9)
@@ -245,7 +245,7 @@ def test_mixtures_and_causes_with_several_ways_are_sampled_as_well(monkeypatch):
 class ValuesView(SlabView):
     """A block whose causes have values that are drawn one by one, given those of all others."""
 
-    def begin(self, chains):
+    def initial_chains(self, chains):
         return chains._replace(values=np.ones(chains.active.shape))
 
     def redraw(self, chains, site, beta, uniforms):
@@ -379,7 +379,7 @@ def test_chains_and_samples_that_do_not_divide_make_whole_sweeps():
     job = check_job(job_table({"name": "linca", "causes": H}, {**SAMPLE, "samples": 101, "chains": 10}))
     scheme = job.Scheme(job.inference, job.Model(job.model, 3).latents)
     assert (scheme.sweeps, scheme.burn, scheme.count) == (3, 1, 150)
-    assert scheme.words == "150 samples a point, in 10 chains of 3 sweeps over 5 causes"
+    assert scheme.description == "150 samples a point, in 10 chains of 3 sweeps over 5 causes"
 
 
 @pytest.mark.parametrize("burn_in, samples, burn", [(1 / 3, 200, 1), (1 / 3, 100, 0), (0.0, 200, 0), (1 / 3, 600, 2)])
@@ -421,9 +421,9 @@ checkpoint = { every = 2 }
 """
 SLOW = """
 import time
-from parallel_et.runs.checkpointer import Keeper
-after = Keeper._after
-Keeper._after = lambda keeper: time.sleep(0.1) or after(keeper)
+from parallel_et.runs.checkpointer import Checkpointer
+after = Checkpointer._after
+Checkpointer._after = lambda checkpointer: time.sleep(0.1) or after(checkpointer)
 """
 
 
@@ -431,12 +431,12 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bits_on_other_ranks(tmp_path):
     for name in ("job", "whole"):
         (tmp_path / f"{name}.toml").write_text(JOB)
     assert call("train", "whole.toml", cwd=tmp_path).returncode == 0
-    process = start(2, "job.toml", cwd=tmp_path, **hooked(tmp_path, SLOW))
+    process = start(2, "job.toml", cwd=tmp_path, **with_startup_code(tmp_path, SLOW))
     wait_for(lambda: list((tmp_path / "runs/job/checkpoints").glob("*.h5")), process)
     os.kill(ranks_of(tmp_path)[0], signal.SIGKILL)
     ended(process, tmp_path)
     assert not (tmp_path / "runs/job/result.h5").exists()
     done = train(3, "job.toml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "goes on from" in done.stdout
+    assert "resumes from" in done.stdout
     assert learned(tmp_path / "runs/job/result.h5") == learned(tmp_path / "runs/whole/result.h5")

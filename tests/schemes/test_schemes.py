@@ -1,4 +1,4 @@
-"""Truncation against exact inference, and what is remembered between two looks at a block."""
+"""Truncation compared with exact inference, and the cache of posteriors between two passes."""
 
 import numpy as np
 import pytest
@@ -27,13 +27,13 @@ def test_truncation_with_everything_considered_is_exact(name):
 
 
 @pytest.mark.parametrize("name", ["linca", "mca"])
-def test_what_does_not_fit_in_memory_is_computed_again_to_the_same_bits(name, monkeypatch):
+def test_posteriors_that_do_not_fit_in_memory_are_recomputed_to_the_same_bits(name, monkeypatch):
     params = random_params(name, 8, 6, seed=3)
     Y = random_data(name, 400, params, seed=4)
     problem, _ = problem_of(job_table({"name": name, "causes": 6}, {"candidates": 4, "gamma": 2}), Y)
     settings = Settings(0, 2.0, 1.0, 300, {}, {"rho": 2.0}, 2)
     whole, _ = iterate(problem, Ranks(), params, settings)
-    small = 9000 - Y.nbytes // e_step.POSTERIOR_CACHE_SHARE
+    small = 9000 - Y.nbytes // e_step.POSTERIOR_CACHE_DIVISOR
     monkeypatch.setattr(e_step, "POSTERIOR_CACHE_BYTES", small)
     part, _ = iterate(problem, Ranks(), params, settings)
     assert all(whole[key].tobytes() == part[key].tobytes() for key in ("W", "sigma", "pi"))

@@ -9,7 +9,7 @@ from parallel_et import fit
 from parallel_et.core.posterior import Draws, Sparse
 from parallel_et.core.scheme import vacant_point_states
 from parallel_et.core.types import Block
-from parallel_et.em.e_step import EStep, context_at_rest
+from parallel_et.em.e_step import EStep, inference_context
 from parallel_et.em.loop import em_step
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
@@ -18,7 +18,7 @@ from parallel_et.kernels.rows import pad_rows
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.runs.memory_demand import demand
 from parallel_et.schemes.selection import gp
-from parallel_et.schemes.selection.regression import START, Kernel, fitted, likelihood, pivoted
+from parallel_et.schemes.selection.regression import INITIAL_KERNELS, Kernel, choose_pivots, fit_kernel, log_likelihood
 
 N, D, H = 60, 9, 7
 KERNELS = ("linear", "rbf", "composed")
@@ -26,7 +26,7 @@ ET = {"candidates": 3, "gamma": 2}
 
 
 def learned(kernel, rank, N=N, every=2, **keys):
-    """A problem after some iterations, its parameters, and its data."""
+    """Return a problem, its state after some iterations, and its data."""
     Y = random_data("linca", N, random_params("linca", D, H, seed=1), seed=2) + 5.0
     own = {"kernel": kernel, "rank": rank, "every": every}
     table = job_table({"name": "linca", "causes": H}, {**ET, "selection": "gp", "gp": own, **keys})
@@ -35,22 +35,22 @@ def learned(kernel, rank, N=N, every=2, **keys):
 
 
 def after_iterations(problem, params):
-    """The state after some iterations."""
+    """Return the state after some iterations."""
     state = problem.initial_state(params)
     for _ in range(4):
         state, _ = em_step(problem, Ranks(), state, problem.schedule.settings(state))
     return state
 
 
-def predictions(problem, params, Y, kept):
-    step = context_at_rest(problem.model, problem.scheme, params)
-    return step.of_selection.predict(Block(pad_rows(Y), D, 0), kept) * params["gp_scale"]
+def predictions(problem, params, Y, point_states):
+    step = inference_context(problem.model, problem.scheme, params)
+    return step.selection_evaluator.predict(Block(pad_rows(Y), D, 0), point_states) * params["gp_scale"]
 
 
 def targets_of(state):
-    kept = state.point_states
-    targets = np.zeros((len(kept["gp_atoms"]), H + 1))  # what is padded goes to the last column
-    np.put_along_axis(targets, kept["gp_atoms"], kept["gp_means"].astype(float), 1)
+    point_states = state.point_states
+    targets = np.zeros((len(point_states["gp_atoms"]), H + 1))  # padding is written to the last column
+    np.put_along_axis(targets, point_states["gp_atoms"], point_states["gp_means"].astype(float), 1)
     return targets[:, :H]
 
 
@@ -59,14 +59,14 @@ def points_of(params, Y):
 
 
 def plain_kernel(params, A, B):
-    """Of all pairs of points, number by number."""
+    """Return the kernel of all pairs of points, number by number."""
     kernel = gp.kernel_of(params)
     squares = ((A[:, None] - B) ** 2).sum(-1)
     return kernel.linear * A @ B.T + kernel.rbf * np.exp(-squares / (2 * kernel.length**2)) + kernel.bias
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_what_all_other_points_predict_is_as_if_each_was_left_out(kernel):
+def test_predictions_leave_out_the_target_of_each_point(kernel):
     problem, state, Y = learned(kernel, 1000)
     params = state.params
     found = predictions(problem, params, Y, state.point_states)
@@ -125,7 +125,7 @@ def test_new_points_are_predicted_by_all_and_infer_selects_by_that():
 
 
 def in_windows(Y, rows, columns, size, channels):
-    """What is seen at each place of images, number by number, (n places, F)."""
+    """Return the windows at all places of images, number by number, (n places, F)."""
     images = Y.reshape(len(Y), rows, columns, channels)
     return np.array(
         [
@@ -140,7 +140,7 @@ def in_windows(Y, rows, columns, size, channels):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_where_causes_stand_at_places_each_window_is_left_out(kernel, monkeypatch):
     monkeypatch.setattr(gp, "precision", lambda Q, state: np.float64)
-    monkeypatch.setattr(gp, "PIECE", 700)  # seven images at a time
+    monkeypatch.setattr(gp, "VALUES_AT_ONCE", 700)  # seven images at a time
     n, rows, columns, size, channels, objects = 30, 3, 4, 2, 2, 3
     Y = np.random.default_rng(3).normal(0.5, 1.0, (n, rows * columns * channels))
     model = {"name": "inveca", "causes": objects, "size": size, "rows": rows, "channels": channels}
@@ -150,8 +150,8 @@ def test_where_causes_stand_at_places_each_window_is_left_out(kernel, monkeypatc
     )
     state = after_iterations(problem, params)
     params = state.params
-    step, block = context_at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
-    found = step.of_selection.predict(block, state.point_states).reshape(-1, objects) * params["gp_scale"]
+    step, block = inference_context(problem.model, problem.scheme, params), Block(pad_rows(Y), Y.shape[1], 0)
+    found = step.selection_evaluator.predict(block, state.point_states).reshape(-1, objects) * params["gp_scale"]
     windows = points_of(params, in_windows(Y, rows, columns, size, channels))
     targets = np.zeros((n, rows * columns * objects + 1))
     np.put_along_axis(targets, state.point_states["gp_atoms"], state.point_states["gp_means"].astype(float), 1)
@@ -164,12 +164,12 @@ def test_where_causes_stand_at_places_each_window_is_left_out(kernel, monkeypatc
         inner = features[others].T @ features[others] + white
         expected = features[m] @ np.linalg.solve(inner, features[others].T @ targets[others])
         np.testing.assert_allclose(found[m], expected, atol=1e-8)
-    alike = (
-        step.of_selection.predict(block, vacant_point_states(problem.scheme, n)).reshape(-1, objects)
+    predicted = (
+        step.selection_evaluator.predict(block, vacant_point_states(problem.scheme, n)).reshape(-1, objects)
         * params["gp_scale"]
     )
     weights = np.linalg.solve(features.T @ features + white, features.T @ targets)
-    np.testing.assert_allclose(alike, features @ weights, atol=1e-8)
+    np.testing.assert_allclose(predicted, features @ weights, atol=1e-8)
     scores = (found / params["gp_scale"]).reshape(n, -1, objects)
     atoms = scores.argmax(1) * objects + np.arange(objects)  # the best place of each object
     best = np.argsort(-scores.max(1), 1)[:, :2]
@@ -182,15 +182,15 @@ def test_the_likelihood_of_a_kernel_and_its_slope(kernel):
     rng = np.random.default_rng(3)
     Z, targets = rng.normal(size=(15, 3)), rng.random((15, 4))
     squares = ((Z[:, None] - Z) ** 2).sum(-1)
-    old = START[kernel]
+    old = INITIAL_KERNELS[kernel]
     free = [i for i, value in enumerate(old) if value]
     logs = np.log([old[i] for i in free]) + 0.1 * rng.normal(size=len(free))
     now = old._replace(**{Kernel._fields[i]: np.exp(x) for i, x in zip(free, logs, strict=True)})
-    value, slope = likelihood(logs, free, old, (Z @ Z.T, squares), targets)
+    value, slope = log_likelihood(logs, free, old, (Z @ Z.T, squares), targets)
     expected = sum(multivariate_normal(cov=now.between(Z, Z) + now.white * np.eye(15)).logpdf(t) for t in targets.T)
     assert value == pytest.approx(expected, rel=1e-9)
     for i, step in enumerate(1e-5 * np.eye(len(free))):
-        up, down = (likelihood(logs + sign * step, free, old, (Z @ Z.T, squares), targets)[0] for sign in (1, -1))
+        up, down = (log_likelihood(logs + sign * step, free, old, (Z @ Z.T, squares), targets)[0] for sign in (1, -1))
         assert slope[i] == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-6)
 
 
@@ -198,7 +198,7 @@ def test_a_fit_raises_the_likelihood_within_its_limits():
     rng = np.random.default_rng(4)
     Z = rng.normal(size=(40, 2))
     for targets, length in ((np.sin(9 * Z), 0.2), (np.ones((40, 3)), 5.0)):
-        kernel = fitted(START["rbf"], Z, targets + 0.01 * rng.normal(size=targets.shape))
+        kernel = fit_kernel(INITIAL_KERNELS["rbf"], Z, targets + 0.01 * rng.normal(size=targets.shape))
         assert 0.2 <= kernel.length <= 5.0
         assert abs(kernel.length - length) < 0.5 * length
         assert kernel.linear == kernel.bias == 0.0
@@ -206,8 +206,8 @@ def test_a_fit_raises_the_likelihood_within_its_limits():
 
 def test_each_pivot_is_the_point_that_those_before_it_explain_least():
     Z = np.random.default_rng(5).normal(size=(30, 3))
-    kernel = START["composed"]
-    taken, inverse = pivoted(kernel, Z, 8, 1e-12)
+    kernel = INITIAL_KERNELS["composed"]
+    taken, inverse = choose_pivots(kernel, Z, 8, 1e-12)
     K = kernel.between(Z, Z)
     for k, p in enumerate(taken.tolist()):
         before = taken[:k]
@@ -215,7 +215,9 @@ def test_each_pivot_is_the_point_that_those_before_it_explain_least():
         left = np.diag(K - explained)
         assert left[p] == pytest.approx(left.max(), rel=1e-9)
     np.testing.assert_allclose(inverse @ inverse.T, np.linalg.inv(K[np.ix_(taken, taken)]), rtol=1e-6)
-    assert len(pivoted(START["linear"], Z, 8, 1e-12)[0]) == 3  # a product of three dimensions has no more
+    assert (
+        len(choose_pivots(INITIAL_KERNELS["linear"], Z, 8, 1e-12)[0]) == 3
+    )  # a product of three dimensions has no more
 
 
 def test_the_kernel_is_fitted_every_so_often_and_never_after_the_first_iteration():
@@ -252,7 +254,7 @@ def test_where_all_are_candidates_nothing_is_learned():
     assert not [name for name in params if name.startswith("gp")]
 
 
-def test_points_that_are_all_alike_are_no_trouble():
+def test_equal_points_are_accepted():
     table = job_table({"name": "linca", "causes": H}, {**ET, "selection": "gp", "gp": {"every": 1}})
     result = fit(table, np.ones((40, D)))
     assert np.isfinite(result.history["free_energy"]).all()
@@ -277,13 +279,13 @@ def test_an_atom_is_active_whatever_its_value():
         ({**ET, "gp": {"ranks": 9}}, "inference.gp.ranks: unknown key, did you mean rank?"),
     ],
 )
-def test_a_mistake_is_told_in_a_line(inference, line):
+def test_an_invalid_key_is_refused_in_one_line(inference, line):
     with pytest.raises(UserError, match=r"^[^\n]*$") as error:
         check_job(job_table({"name": "linca", "causes": H}, inference))
     assert line in str(error.value)
 
 
-def test_what_a_learned_selection_sums_is_counted():
+def test_the_memory_of_a_learned_selection_is_counted():
     Y = np.ones((N, D))
     plain, gp = (
         problem_of(job_table({"name": "linca", "causes": H}, {**ET, **keys}), Y)[0]
@@ -295,5 +297,7 @@ def test_what_a_learned_selection_sums_is_counted():
 
 def test_batches_are_refused_in_a_line():
     table = job_table({"name": "linca", "causes": H}, {**ET, "selection": "gp"}, {"batch": 20})
-    with pytest.raises(UserError, match=r"anneal\.batch: expected all points in each iteration for a selection"):
+    with pytest.raises(
+        UserError, match=r"anneal\.batch: expected all points in each iteration for a trainable selection"
+    ):
         fit(table, np.ones((40, D)))

@@ -14,7 +14,7 @@ from parallel_et.core.model import EnumeratingView, Evaluator, Model
 from parallel_et.core.random import Random
 from parallel_et.core.scheme import Context
 from parallel_et.core.types import Block, Settings
-from parallel_et.em.e_step import context_at_rest
+from parallel_et.em.e_step import inference_context
 from parallel_et.errors import UserError
 from parallel_et.inference.posterior import Inference
 from parallel_et.kernels import VACANT, search
@@ -36,7 +36,7 @@ LATENTS = {
 
 
 def case(name="linca", inference=None, points=N):
-    """A problem, parameters, and points of it."""
+    """Return a problem, parameters and points."""
     params = random_params(name, D, H, seed=1)
     Y = random_data(name, points, params, seed=2)
     problem, _ = problem_of(job_table({"name": name, "causes": H}, inference or {"scheme": "exact"}), Y)
@@ -44,8 +44,8 @@ def case(name="linca", inference=None, points=N):
 
 
 def all_joints(problem, params, Y):
-    """The joint of every state, by the atoms that it has."""
-    evaluator = context_at_rest(problem.model, problem.scheme, params).evaluator
+    """Return the log joint of every state, by its active atoms."""
+    evaluator = inference_context(problem.model, problem.scheme, params).evaluator
     every = chain.from_iterable(combinations(range(H), size) for size in range(H + 1))
     return {s: evaluator.log_joint(Y, np.array(list(s) or [-1], np.int32)) for s in every}
 
@@ -57,9 +57,9 @@ def kept_of(states, n):
 @pytest.mark.parametrize("name", ["linca", "nmf", "mca"])
 def test_joints_of_listed_states_equal_the_model_s_own(name):
     problem, params, Y = case(name, {"scheme": "tv", "states": 9, "gamma": 5})
-    step, block = context_at_rest(problem.model, problem.scheme, params), Block(pad_rows(Y), D, 0)
+    step, block = inference_context(problem.model, problem.scheme, params), Block(pad_rows(Y), D, 0)
     states = np.empty((N, 40, 5), np.int32)
-    search.blind(np.uint64(3), 0, np.arange(H, dtype=np.int32), 0, 5, False, states)
+    search.propose_blind(np.uint64(3), 0, np.arange(H, dtype=np.int32), 0, 5, False, states)
     states[:, 3, 0] = VACANT
     found = step.evaluator.observe(block).log_joint(states)
     expected = step.evaluator.log_joint(Y[:, None], np.maximum(states, -1))
@@ -72,7 +72,7 @@ def test_joints_of_listed_states_equal_the_model_s_own(name):
 def test_the_posterior_is_that_of_the_kept_states(name, beta):
     problem, params, Y = case(name, {"scheme": "tv", "states": 9, "gamma": 4})
     joints = all_joints(problem, params, Y)
-    step = context_at_rest(problem.model, problem.scheme, params)._replace(beta=beta)
+    step = inference_context(problem.model, problem.scheme, params)._replace(beta=beta)
     posterior, kept = problem.scheme.infer(step, Block(pad_rows(Y), D, 0), problem.scheme.initial_point_states(N))
     for n in range(N):
         states = kept_of(kept["states"], n)
@@ -91,7 +91,7 @@ def test_the_best_of_all_are_kept_if_all_are_proposed():
     problem, params, Y = case("linca", {"scheme": "tv", "states": 7, "gamma": H, "propose": {"select": 64}})
     joints = all_joints(problem, params, Y)
     _, kept = problem.scheme.infer(
-        context_at_rest(problem.model, problem.scheme, params),
+        inference_context(problem.model, problem.scheme, params),
         Block(pad_rows(Y), D, 0),
         problem.scheme.initial_point_states(N),
     )
@@ -100,7 +100,7 @@ def test_the_best_of_all_are_kept_if_all_are_proposed():
 
 
 def enter(states, logs, proposed, values):
-    """What enters, one point, by the kernel."""
+    """Insert proposed states of one point by the kernel, and return the stored states."""
     width = 3
     kept = np.full((1, len(states), width), -1, np.int32)
     for row, state in zip(kept[0], states, strict=True):
@@ -111,12 +111,12 @@ def enter(states, logs, proposed, values):
     for row, state in zip(new[0], proposed, strict=True):
         row[: len(state)] = state
     joints, marks = np.array([logs], float), np.empty((1, len(states)), np.uint64)
-    search.mark(kept, marks)
-    search.enter(kept, joints, marks, new, np.array([values], float))
+    search.hash_states(kept, marks)
+    search.insert_better(kept, joints, marks, new, np.array([values], float))
     return dict(zip(kept_of(kept, 0), joints[0], strict=False))
 
 
-def test_nobody_enters_twice_and_ties_keep_the_old_state():
+def test_no_state_is_stored_twice_and_ties_keep_the_old_state():
     old = [(0,), (1, 2), ()]
     assert enter(old, [-1, -2, -3], [(3,), (4,)], [-3, -3]) == {(0,): -1, (1, 2): -2, (): -3}
     assert enter(old, [-1, -2, -3], [(0,), (3,), (3,)], [-1, -2.5, -2.5]) == {(0,): -1, (1, 2): -2, (3,): -2.5}
@@ -142,12 +142,12 @@ class Prior:
     """Any states of a kind."""
 
     def __init__(self, latents, most):
-        self.latents, self.most = latents, most
+        self.latents, self.max_active = latents, most
 
     def draw(self, params, rng, count):
-        states = np.full((count, self.most), -1, np.int32)
+        states = np.full((count, self.max_active), -1, np.int32)
         for row in states:
-            size = rng.integers(max(self.latents.least, 0), self.most + 1)
+            size = rng.integers(max(self.latents.min_active, 0), self.max_active + 1)
             owners = rng.permutation(len(set(self.latents.owners.tolist())))[:size]
             atoms = [rng.choice(np.flatnonzero(self.latents.owners == o)) for o in owners]
             row[: len(atoms)] = atoms if self.latents.ordered else sorted(atoms)
@@ -190,7 +190,7 @@ class Anything(Model):
 @pytest.mark.parametrize("latents", LATENTS.values(), ids=LATENTS)
 @pytest.mark.parametrize("start", ["select", "prior", "blind"])
 def test_every_kind_gives_states_of_the_model_and_the_same_in_any_blocks(kind, latents, start):
-    most = latents.most_of(4)
+    most = latents.max_active_of(4)
     scheme = TruncatedVariational(TVOptions(states=6, gamma=4, start=start, propose={kind: 9}), latents)
     step = at_rest_of(Anything(latents, most), scheme)
     rows = np.random.default_rng(1).normal(size=(20, 8))
@@ -212,20 +212,20 @@ def test_every_kind_gives_states_of_the_model_and_the_same_in_any_blocks(kind, l
         states = kept_of(kept["states"], n)
         assert 0 < len(states) == len(set(states))
         for state in states:
-            assert latents.least <= len(state) <= most
+            assert latents.min_active <= len(state) <= most
             assert latents.ordered or list(state) == sorted(state)
             assert len({latents.owners[a] for a in state}) == len(state)
     assert not latents.owner or not clashes(np.maximum(kept["states"], -1), latents.owner).any()
 
 
 def at_rest_of(model, scheme):
-    evaluator = Evaluator(model, {}, Settings(0, 1.0, 0.0, 0, {}, {}, scheme.most))
+    evaluator = Evaluator(model, {}, Settings(0, 1.0, 0.0, 0, {}, {}, scheme.max_active))
     return Context(evaluator, None, None, 1.0, Random(4, 0), lambda phase: None)
 
 
 @pytest.mark.parametrize("latents", LATENTS.values(), ids=LATENTS)
 def test_every_state_is_found_by_flips_in_time(latents):
-    most = latents.most_of(3)
+    most = latents.max_active_of(3)
     scheme = TruncatedVariational(TVOptions(states=1000, gamma=3, start="blind", propose={"flip": 60}), latents)
     step, kept, rows = at_rest_of(Anything(latents, most), scheme), scheme.initial_point_states(2), np.zeros((2, 8))
     for iteration in range(150):
@@ -248,7 +248,7 @@ def test_marginals_are_drawn_with_the_right_probabilities():
     out = np.full((points * number, 5), -1, np.int32)
     out[:, : prior.shape[1]] = prior
     out = out.reshape(points, number, 5)
-    search.marginals(np.uint64(7), 0, states, logs, 1.0, np.arange(5, dtype=np.int32), 0, 5, False, out)
+    search.propose_marginals(np.uint64(7), 0, states, logs, 1.0, np.arange(5, dtype=np.int32), 0, 5, False, out)
     found = np.array([(out == atom).any(2).mean() for atom in range(5)])
     np.testing.assert_allclose(found, 0.9 * np.array([0.8, 0.5, 0.3, 0.2, 0.0]) + 0.1 * pi, atol=0.015)
 
@@ -257,7 +257,7 @@ def test_marginals_are_drawn_with_the_right_probabilities():
 def test_states_of_the_prior_with_too_many_causes_are_none(kind):
     keys = {"scheme": "tv", "states": 9, "gamma": 2, "propose": {kind: 20}}
     problem, params, Y = case("linca", keys)
-    step = context_at_rest(problem.model, problem.scheme, {**params, "pi": np.array(0.6)})
+    step = inference_context(problem.model, problem.scheme, {**params, "pi": np.array(0.6)})
     kept = problem.scheme.initial_point_states(N)
     for iteration in range(5):
         step = step._replace(random=step.random._replace(iteration=iteration))
@@ -361,7 +361,7 @@ def test_toggled_states_are_all_neighbours_of_the_best_ones():
     states = np.array([[[0, 3, -1, -1], [1, 2, 4, -1], [5, -1, -1, -1]]], np.int32)
     out = np.empty((1, 2 * H, 4), np.int32)
     owner = np.arange(H, dtype=np.int32)
-    search.toggle(np.uint64(9), 0, states, np.array([[-3.0, -1.0, -2.0]]), owner, 0, 4, False, out)
+    search.propose_toggle(np.uint64(9), 0, states, np.array([[-3.0, -1.0, -2.0]]), owner, 0, 4, False, out)
     for parent, children in (({1, 2, 4}, out[0, :H]), ({5}, out[0, H:])):
         expected = {tuple(sorted(parent ^ {atom})) for atom in range(H)}
         assert {tuple(int(a) for a in child if a >= 0) for child in children} == expected

@@ -1,4 +1,4 @@
-"""The estimator of scikit-learn: its own checks for every model, and what it makes of points."""
+"""The estimator of scikit-learn: the checks of scikit-learn for every model, and all methods."""
 
 import pickle
 
@@ -46,7 +46,7 @@ def test_a_linear_model_decodes_what_it_encodes(points):
     assert learned.get_feature_names_out().tolist() == [f"multiplecauses{h}" for h in range(4)]
 
 
-def test_others_decode_the_most_probable_state(points):
+def test_nonlinear_models_decode_the_most_probable_state(points):
     learned = MultipleCauses("mca", 4, max_iter=5, random_state=1).fit(np.abs(points))
     states = learned.result_.map_states(np.abs(points))
     tops = np.where(states[:, :, None] > 0, learned.components_, 0.0).max(1)
@@ -61,7 +61,7 @@ def test_the_score_is_the_mean_evidence_and_samples_have_the_shape_of_points(poi
     assert states.shape == (7, 3)
 
 
-def test_it_stands_in_pipelines_and_searches_for_the_number_of_causes(points):
+def test_a_grid_search_over_a_pipeline_finds_the_number_of_causes(points):
     steps = make_pipeline(StandardScaler(), MultipleCauses(max_iter=10, random_state=1))
     search = GridSearchCV(clone(steps), {"multiplecauses__n_components": [1, 4]}, cv=2).fit(points)
     assert search.best_params_ == {"multiplecauses__n_components": 4}
@@ -73,14 +73,14 @@ def test_a_mistake_in_its_parameters_is_a_value_error(points):
         MultipleCauses("linka").fit(points)
 
 
-def test_batches_that_forget_those_before_are_iterations_of_fit(points):
+def test_batches_without_memory_are_iterations_of_fit(points):
     options = {"max_iter": 5, "random_state": 1, "centre": True, "anneal": {"step": {"power": 0.0}}}
     online = MultipleCauses("linca", 4, **options)
     for _ in range(5):
         online.partial_fit(points)
     np.testing.assert_allclose(online.components_, MultipleCauses("linca", 4, **options).fit(points).components_)
     assert online.n_iter_ == len(online.result_.history["free_energy"]) == 5
-    assert online.result_.about["N"] == 2000
+    assert online.result_.metadata["N"] == 2000
 
 
 def test_the_statistics_of_batches_are_averaged_whatever_their_sizes(points):
@@ -93,15 +93,15 @@ def test_the_statistics_of_batches_are_averaged_whatever_their_sizes(points):
     np.testing.assert_allclose(second.result_.params["pi"] * 4, (1 - step) * active[0] + step * active[1])
 
 
-def test_batches_go_on_from_fit(points):
+def test_partial_fit_continues_from_fit(points):
     learner = MultipleCauses("nmf", 4, max_iter=20, random_state=1, anneal={"temperature": [[0.0, 9.0], [0.8, 1.0]]})
     whole = learner.fit(np.abs(points)).score(np.abs(points))
     assert learner.partial_fit(np.abs(points)).score(np.abs(points)) >= whole
     assert learner.n_iter_ == 21
 
 
-def test_what_sees_points_again_has_no_batches(points):
-    with pytest.raises(ValueError, match=r"batches: expected nothing .* found inference.scheme = tv"):
+def test_a_scheme_that_revisits_points_refuses_batches(points):
+    with pytest.raises(ValueError, match=r"batches: expected .* found inference.scheme = tv"):
         MultipleCauses("linca", 4, inference={"scheme": "tv", "states": 5, "gamma": 4}).partial_fit(points)
 
 

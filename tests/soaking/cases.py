@@ -24,10 +24,10 @@ VARIATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "annealed": {"anneal": {"temperature": ANNEAL["temperature"]}},
     "cut": {"anneal": {"cut": ANNEAL["cut"]}},
     "noise": {"anneal": {"noise": ANNEAL["noise"]}},
-    "dealt": {},
+    "distributed": {},
     "without memory": {},
 }
-"""Keys that vary a job, by section; the hook acts on the words "dealt" and "without memory" in the name of a case."""
+"""Keys that vary a job, by section; the hook uses "distributed" and "without memory" in the name of a case."""
 _building = Lock()
 
 

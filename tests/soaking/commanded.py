@@ -12,31 +12,31 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from launch import CLEAN, command, hooked, ranks_of
+from launch import CLEAN, command, ranks_of, with_startup_code
 from mpi4py import MPI
 from soaking import hook
 from soaking.tally import EndingError, Tally
 
-PATIENCE = 300.0
+TIMEOUT_SECONDS = 300.0
 OPEN_MPI = "Open MPI" in MPI.Get_library_version()
-STOPPED = 75
+EXIT_STOPPED = 75
 Start = Callable[[int], list[str]]
-"""What starts a command on some ranks: the beginning of its command line."""
+"""Returns the beginning of a command line that starts a command on a number of ranks."""
 
 
 class Commanded:
-    """A place with the files of a command, which is started again and again; ``with`` ends and removes all.
+    """A folder with the files of a command that is started repeatedly; ``with`` ends it and removes the folder.
 
     Parameters
     ----------
     name : command of the package
-    start : what starts it on some ranks
+    start : returns the beginning of the command line for a number of ranks
     """
 
     def __init__(self, name: str, tally: Tally, rng: random.Random, start: Start) -> None:
         self.name, self.tally, self.rng, self.start = name, tally, rng, start
         self.place = Path(tempfile.mkdtemp(prefix="soak-")).resolve()
-        self.env = CLEAN | hooked(self.place, Path(hook.__file__).read_text())
+        self.env = CLEAN | with_startup_code(self.place, Path(hook.__file__).read_text())
         self.env.pop("PYTHONDONTWRITEBYTECODE", None)  # a start takes longer without compiled modules
         self.process: subprocess.Popen | None = None
         self.pids: list[int] = []
@@ -55,7 +55,7 @@ class Commanded:
         shutil.rmtree(self.place, ignore_errors=True)
 
     def begin(self, ranks: int, *args: str) -> None:
-        """Start it, with what it prints in a file."""
+        """Start the command, with its output in a file."""
         with open(self.place / "said", "w") as said:
             self.process = subprocess.Popen(
                 command(ranks, "-m", "parallel_et", self.name, *args, on=self.start),
@@ -69,50 +69,50 @@ class Commanded:
 
     @property
     def said(self) -> str:
-        """All that the command has printed."""
+        """Output of the command so far."""
         return (self.place / "said").read_text(errors="replace")
 
     def until(self, condition: Callable[[], Any], pause: float = 0.01) -> Any:
-        """Wait for something while the command runs; returns it, or what is false if the command ends before."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait for a true value of a condition while the command runs; return the last value."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (found := condition()) and self.process.poll() is None and time.monotonic() < deadline:
             self.rest(pause)
         return found
 
     def rest(self, seconds: float) -> None:
-        """Sleep, unless the soak is to end."""
+        """Wait a number of seconds; raise EndingError if the soak ends."""
         if self.tally.ending.wait(seconds):
             raise EndingError
 
     def other_ranks(self, ranks: int, least: int) -> int:
-        """Choose another number of ranks, few ones more often, as a start on many takes long."""
+        """Choose another number of ranks; small numbers are more frequent, because they start faster."""
         others = [number for number in range(least, 5) if number != ranks]
         return self.rng.choices(others, [1 / number for number in others])[0]
 
     def find_ranks(self, ranks: int) -> bool:
-        """Wait for all ranks; returns whether they were seen."""
+        """Wait for all ranks; return whether all have started."""
         self.pids = self.until(lambda: len(found := ranks_of(self.place)) == ranks and found, 0.03) or []
         return bool(self.pids)
 
     def end(self) -> int:
-        """Wait for the end of mpirun and of all ranks, complain of ranks that stay; returns the exit code."""
-        deadline = time.monotonic() + PATIENCE
+        """Wait for the end of mpirun and of all ranks, report remaining ranks, and return the exit code."""
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while self.process.poll() is None and time.monotonic() < deadline:
             self.rest(0.01)
         while (left := ranks_of(self.place)) and time.monotonic() < deadline:
             self.rest(0.02)
         if self.process.poll() is None or left:
-            self.lose(f"expected that all ranks end, found {len(left)} after {PATIENCE:.0f} s")
+            self.lose(f"expected that all ranks end, found {len(left)} after {TIMEOUT_SECONDS:.0f} s")
             for pid in [self.process.pid, *left]:
                 self.send(pid, signal.SIGKILL)
         return self.process.wait()
 
     def lose(self, words: str) -> None:
-        """Note that the disturbance of now has cost something."""
+        """Count the current disturbance as a loss."""
         self.tally.complain(self.tally.lost, self.kind, f"{words} [{self}]\n{self.said}")
 
     def send(self, pid: int, number: int) -> None:
-        """Send a signal to a process that may be gone."""
+        """Send a signal to a process that may have ended."""
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
@@ -122,7 +122,7 @@ class Commanded:
 
 
 class Way(NamedTuple):
-    """A way to disturb a command: what it does, and whether it asks for a good end, with exit code 75."""
+    """A disturbance of a command; ``asks`` is true for a request to stop with exit code 75."""
 
     act: Callable[[Commanded], None]
     asks: bool
@@ -144,13 +144,13 @@ def to_mpirun(number: int) -> Callable[[Commanded], None]:
 
 
 def ctrl_c(run: Commanded) -> None:
-    """Send SIGINT as a terminal does: to all processes of its foreground, the group of mpirun."""
+    """Send SIGINT like a terminal, to the process group of mpirun."""
     with suppress(ProcessLookupError):
         os.killpg(run.process.pid, signal.SIGINT)
 
 
 def stopped_a_while(run: Commanded) -> None:
-    """Stop one rank, let it go on, and ask it to end."""
+    """Stop one rank, continue it, and ask it to end."""
     pid = run.rng.choice(run.pids)
     run.send(pid, signal.SIGSTOP)
     try:
@@ -166,7 +166,7 @@ KILLS = {
     "mpirun killed": Way(to_mpirun(signal.SIGKILL), False),
 }
 FORWARDED = signal.SIGUSR2 if OPEN_MPI else signal.SIGTERM
-"""The signal that mpirun passes on to the ranks besides SIGUSR1."""
+"""The signal that mpirun forwards to the ranks, in addition to SIGUSR1."""
 ASKS = {
     **{
         f"{signal.Signals(number).name} to one rank": Way(to_one(number), True)

@@ -1,10 +1,10 @@
-"""Code that every process of a soak runs first (as sitecustomize): it slows a command down where it is to be disturbed.
+"""Code that every process of a soak runs first (as sitecustomize): it slows a command at the points of disturbance.
 
 Files in the working directory are its switches:
 
-hold : the iteration from which on each takes 0.1 s more
-slow : its words say what is written slowly: "checkpoints", "result", "rows"
-case : a name with "dealt" or "without memory" sets the limits of the package accordingly
+hold : number of the first iteration that is slowed by 0.1 s
+slow : kinds of files that are written slowly: "checkpoints", "result", "rows"
+case : a name with "distributed" or "without memory" sets the limits of the package accordingly
 steps : gets one character for each write of rows and each trial
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 def later(name, change):
-    """Change a module when it is loaded: the start of a process stays as it is without this file."""
+    """Register a change of a module, applied when the module is loaded."""
 
     class Hook:
         def find_spec(self, wanted, path=None, target=None):
@@ -32,25 +32,25 @@ def later(name, change):
 
 
 def pause(word):
-    """Wait 0.05 s if these writes are to be slow."""
+    """Wait 0.05 s if writes of this kind are slowed."""
     if os.path.exists("slow") and word in Path("slow").read_text():
         time.sleep(0.05)
 
 
 def slow_iterations(module):
-    """Make iterations slow from ``hold`` on."""
-    after = module.Keeper._after
+    """Make iterations slow from iteration ``hold``."""
+    after = module.Checkpointer._after
 
-    def slowly(keeper):
-        if os.path.exists("hold") and keeper.training.state.iteration >= int(Path("hold").read_text() or 0):
+    def slowly(checkpointer):
+        if os.path.exists("hold") and checkpointer.training.state.iteration >= int(Path("hold").read_text() or 0):
             time.sleep(0.1)
-        return after(keeper)
+        return after(checkpointer)
 
-    module.Keeper._after = slowly
+    module.Checkpointer._after = slowly
 
 
 def slow_files(module):
-    """Write the first half of a file, wait, write the rest, wait, and only then let it have its name."""
+    """Make the write of files slow: wait after each half of a file, before the file is renamed."""
 
     def open_slowly(path, mode):
         file = open(path, mode)  # noqa: SIM115 (the caller closes it)
@@ -69,7 +69,7 @@ def slow_files(module):
 
 
 def slow_rows(kind, method):
-    """Count the calls of a method that writes, and make them slow."""
+    """Count the calls of a method that writes, and make the method slow."""
 
     def change(module):
         does = getattr(getattr(module, kind), method)
@@ -88,7 +88,7 @@ def slow_rows(kind, method):
 
 
 def limits(word, name, value):
-    """Set a limit of a module if the case's name has a word."""
+    """Set a constant of a module if the name of the case has this word."""
 
     def change(module):
         if os.path.exists("case") and word in Path("case").read_text():
@@ -101,5 +101,5 @@ later("parallel_et.runs.checkpointer", slow_iterations)
 later("parallel_et.storage.atomic", slow_files)
 later("parallel_et.storage.output", slow_rows("Output", "write"))
 later("parallel_et.trials.table", slow_rows("Trials", "add"))
-later("parallel_et.models.components.linear", limits("dealt", "LARGE", 0))
+later("parallel_et.models.components.linear", limits("distributed", "DISTRIBUTED_M_STEP_PRODUCTS", 0))
 later("parallel_et.em.e_step", limits("without memory", "POSTERIOR_CACHE_BYTES", -(1 << 40)))

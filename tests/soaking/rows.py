@@ -1,4 +1,4 @@
-"""Commands that write rows (infer, patches, trials), disturbed until they have written them all."""
+"""Commands that write rows (infer, patches, trials), disturbed until all rows are written."""
 
 import random
 import time
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import h5py
 import numpy as np
-from soaking.commanded import ASKS, KILLS, OPEN_MPI, STOPPED, Commanded, Start
+from soaking.commanded import ASKS, EXIT_STOPPED, KILLS, OPEN_MPI, Commanded, Start
 from soaking.tally import COMPARED, Tally
 
 BARS = """
@@ -41,7 +41,7 @@ picture = false
 
 
 class Work(NamedTuple):
-    """A command: its arguments, the file that it writes, and what of that must be the same."""
+    """A command: its arguments, its output file, and a function that reads the contents to compare."""
 
     args: tuple[str, ...]
     output: str
@@ -49,7 +49,7 @@ class Work(NamedTuple):
 
 
 def datasets(path: Path) -> dict[str, bytes]:
-    """Return all that a file holds but for times."""
+    """Return the contents of a file except times."""
     found: dict[str, bytes] = {}
 
     def add(name: str, item: object) -> None:
@@ -62,7 +62,7 @@ def datasets(path: Path) -> dict[str, bytes]:
 
 
 def trials(path: Path) -> dict[str, bytes]:
-    """Return all rows of a file of trials but for times, in the order of their seeds."""
+    """Return all rows of a file of trials except times, in the order of their seeds."""
     with h5py.File(path) as file:
         order = np.argsort(file["seed"][()])
         return {name: item[()][order].tobytes() for name, item in file.items() if name != "seconds"}
@@ -77,7 +77,7 @@ WAYS = {**KILLS, **ASKS}
 
 
 class Rows(Commanded):
-    """One of these commands in a place of its own."""
+    """A command that writes rows, in its own folder."""
 
     def __init__(self, name: str, tally: Tally, rng: random.Random, start: Start) -> None:
         super().__init__(name, tally, rng, start)
@@ -93,7 +93,7 @@ class Rows(Commanded):
         return f"{self.name}; on {self.ranks} ranks"
 
     def prepare(self) -> bool:
-        """Write all rows without any disturbance; returns whether that went well."""
+        """Write all rows without disturbance; return whether this succeeded."""
         self.kind, name = COMPARED, self.name
         if name == "infer":
             self.name = "train"
@@ -111,7 +111,7 @@ class Rows(Commanded):
         return True
 
     def run(self, count: int) -> None:
-        """Disturb it so often; once it has come to its end, it starts over."""
+        """Disturb the command a number of times; a finished command starts over."""
         (self.place / "slow").write_text("rows")
         made = 0
         while made < count:
@@ -119,7 +119,7 @@ class Rows(Commanded):
             if self.disturb(way, self.rng.random() < 0.2):
                 made += 1
                 whole = self.path.exists() and not self.path.with_name(self.path.name + ".part").exists()
-                if not whole or self.name == "trials":  # trials are in their file as they come
+                if not whole or self.name == "trials":  # the order of trials in their file may differ
                     continue
             self.compare()
         (self.place / "slow").unlink()
@@ -130,13 +130,13 @@ class Rows(Commanded):
         self.compare()
 
     def launch(self, least: int) -> None:
-        """Start it on another number of ranks."""
+        """Start the command on another number of ranks."""
         self.ranks = self.other_ranks(self.ranks, least)
         (self.place / "steps").write_text("")
         self.begin(self.ranks, *self.work.args)
 
     def disturb(self, name: str, at_start: bool) -> bool:
-        """Go on and disturb it; returns whether it was still at work."""
+        """Resume and disturb the command; return whether it was still running."""
         way, begun = WAYS[name], time.monotonic()
         self.kind = f"{self.name}: {name}{' at the start' if at_start else ''}"
         self.launch(2 if OPEN_MPI and name == "mpirun killed" else 1)
@@ -158,13 +158,13 @@ class Rows(Commanded):
             return False
         self.tally.add(self.kind)
         self.tally.note(self.kind, time.monotonic() - begun, f"exit code {code} [{self}]")
-        codes = (STOPPED, 1) if OPEN_MPI and name in ("Ctrl-C", "SIGTERM to mpirun") else (STOPPED,)
-        if (way.asks and code not in codes) or (not way.asks and code in (2, STOPPED)):
+        codes = (EXIT_STOPPED, 1) if OPEN_MPI and name in ("Ctrl-C", "SIGTERM to mpirun") else (EXIT_STOPPED,)
+        if (way.asks and code not in codes) or (not way.asks and code in (2, EXIT_STOPPED)):
             self.lose(f"expected {'exit code 75' if way.asks else 'a killed command'}, found exit code {code}")
         return True
 
     def compare(self) -> None:
-        """Compare what is written with what nothing disturbed, and remove it."""
+        """Compare the output with that of an undisturbed command, and remove it."""
         self.kind = COMPARED
         self.tally.add(self.kind)
         if not self.path.exists():

@@ -1,4 +1,4 @@
-"""The count of disturbances: what was made, what was lost, what ended with other bits."""
+"""Counts of disturbances, of lost runs, and of results with other bits."""
 
 import sys
 import time
@@ -9,7 +9,7 @@ COMPARED = "compared at the end"
 
 
 class EndingError(Exception):
-    """The soak is to end now."""
+    """The soak ends now."""
 
 
 class Tally:
@@ -38,13 +38,13 @@ class Tally:
             self.say(f"{self.disturbances:4d} of {self.goal}  {seconds:5.1f} s  {kind}: {words}")
 
     def complain(self, counter: Counter[str], kind: str, words: str) -> None:
-        """Count what went wrong and print it."""
+        """Count a failure and print it."""
         with self._lock:
             counter[kind] += 1
         self.say(f"WRONG: {kind}: {words}")
 
     def say(self, line: str) -> None:
-        """Print a line of its own."""
+        """Print a line."""
         with self._lock:
             print(f"\r{line}\x1b[K" if self._terminal else line, flush=True)
 
@@ -55,16 +55,16 @@ class Tally:
 
     @property
     def good(self) -> bool:
-        """Whether nothing was lost and all bits were the same."""
+        """True if no run was lost and all bits were the same."""
         return not (self.lost.total() or self.wrong.total())
 
     @property
     def seconds(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start of the soak."""
         return time.monotonic() - self._started
 
     def progress(self) -> str:
-        """Return the count so far in one line."""
+        """Return the counts so far in one line."""
         each = self.seconds / max(self.disturbances, 1)
         return (
             f"{self.disturbances} of {self.goal} disturbances, {each:.2f} s each, "
@@ -72,7 +72,7 @@ class Tally:
         )
 
     def table(self) -> str:
-        """Return the table of all kinds, with a line on what the soak took."""
+        """Return the table of all kinds, and a line with totals and times."""
         width = max(map(len, [*self.made, "disturbance"]))
         kinds = sorted(self.made, key=lambda kind: (kind == COMPARED, kind))
         rows = [(kind, self.made[kind], self.lost[kind], self.wrong[kind]) for kind in kinds]

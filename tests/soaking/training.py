@@ -1,4 +1,4 @@
-"""A training that is disturbed, goes on each time on another number of ranks, and is compared with a whole one."""
+"""A training run that is disturbed, resumed on another number of ranks, and compared with an undisturbed run."""
 
 import random
 import re
@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from launch import learned
 from soaking.cases import Case, write_case
-from soaking.commanded import ASKS, KILLS, OPEN_MPI, STOPPED, Commanded, Start, Way, stopped_a_while
+from soaking.commanded import ASKS, EXIT_STOPPED, KILLS, OPEN_MPI, Commanded, Start, Way, stopped_a_while
 from soaking.tally import COMPARED, Tally
 from spoil import spoil
 
@@ -21,7 +21,7 @@ FOREVER = 1 << 30
 
 
 def touch_stop(run: Commanded) -> None:
-    """Ask by a file."""
+    """Ask for a stop by the file ``stop``."""
     (run.place / RUN).mkdir(parents=True, exist_ok=True)
     (run.place / RUN / "stop").touch()
 
@@ -44,7 +44,7 @@ KINDS = [*WAYS, MAX_TIME, FULL_DISK, DAMAGED]
 
 
 def mount(place: Path) -> bool:
-    """Mount a small disk; returns whether that was possible."""
+    """Try to mount a small disk; return whether this succeeded."""
     return not subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64M", "none", place], capture_output=True).returncode
 
 
@@ -55,7 +55,7 @@ def can_mount() -> bool:
 
 
 class Training(Commanded):
-    """A training in a place of its own."""
+    """A training run in its own folder."""
 
     def __init__(self, case: Case, tally: Tally, rng: random.Random, start: Start) -> None:
         super().__init__("train", tally, rng, start)
@@ -74,7 +74,7 @@ class Training(Commanded):
         super().__exit__(*error)
 
     def prepare(self) -> bool:
-        """Train without any disturbance; returns whether that went well."""
+        """Train without disturbance; return whether this succeeded."""
         self.kind = COMPARED
         self.ranks = self.rng.randint(1, 2)
         self.begin(self.ranks, "job.toml", "--output", "whole", "--quiet")
@@ -87,7 +87,7 @@ class Training(Commanded):
         return True
 
     def run(self, kinds: list[str]) -> list[str]:
-        """Disturb it in these ways and compare its end; returns the kinds for which it was too short."""
+        """Disturb the run in these ways and compare its result; return the kinds for which the run was too short."""
         if FULL_DISK in kinds:
             (self.place / "runs").mkdir()
             self.disk = mount(self.place / "runs")
@@ -102,7 +102,7 @@ class Training(Commanded):
         return []
 
     def disturb(self, kind: str, gap: int) -> bool:
-        """Go on and disturb it within ``gap`` iterations from here; returns whether it was still at work."""
+        """Resume the run and disturb it within ``gap`` iterations; return whether it was still running."""
         begun, self.kind, before = time.monotonic(), kind, self.newest()
         if kind == DAMAGED and len(self.checkpoints()) < 2:
             kind = "one rank killed amid iterations"
@@ -116,7 +116,7 @@ class Training(Commanded):
         parts = self.parts()
         self.launch(*options)
         if kind == MAX_TIME:
-            codes = (STOPPED,)
+            codes = (EXIT_STOPPED,)
         elif not self.find_ranks(self.ranks):
             code = self.end()
             if code:
@@ -127,7 +127,7 @@ class Training(Commanded):
         else:
             self.wait(moment, way, target, parts)
             way.act(self)
-            codes = (STOPPED,) if way.asks else ()
+            codes = (EXIT_STOPPED,) if way.asks else ()
         code = self.end()
         if code == 0:
             return False
@@ -137,8 +137,10 @@ class Training(Commanded):
         return True
 
     def launch(self, *options: str) -> None:
-        """Start it on another number of ranks, with one thread or two."""
-        least = 2 if OPEN_MPI and self.kind.startswith("mpirun killed") else 1  # a single rank would go on to the end
+        """Start the run on another number of ranks, with one or two threads."""
+        least = (
+            2 if OPEN_MPI and self.kind.startswith("mpirun killed") else 1
+        )  # a single rank would continue to the end
         self.ranks = self.other_ranks(self.ranks, least)
         self.begin(self.ranks, "job.toml", "--set", f"run.threads={self.rng.randint(1, 2)}", *options)
 
@@ -161,29 +163,29 @@ class Training(Commanded):
             self.rest(0.1 * self.rng.random())
 
     def judge(self, code: int, codes: tuple[int, ...], before: int, damaged: str | None) -> None:
-        """Check how a disturbed run has ended, what of it is kept, and that this has the bits of the whole run."""
+        """Check exit code, messages and bits of a disturbed run."""
         newest, said = self.newest(), self.said
-        asked = STOPPED in codes
-        if OPEN_MPI and asked:  # whose mpirun gives its ranks half a second
+        asked = EXIT_STOPPED in codes
+        if OPEN_MPI and asked:  # mpirun of Open MPI kills its ranks after half a second
             codes = (*codes, 1) if self.kind.startswith(("Ctrl-C", "SIGTERM to mpirun")) else codes
-        if (asked and code not in codes) or (not asked and code in (0, 2, STOPPED)):
+        if (asked and code not in codes) or (not asked and code in (0, 2, EXIT_STOPPED)):
             self.lose(f"expected {f'exit code {codes}' if asked else 'a killed run'}, found exit code {code}")
         if newest < before and damaged is None:
             self.lose(f"expected the checkpoint of iteration {before}, found that of {newest}")
-        begun = re.search(r"goes on from \S+, after (\d+) iterations", said)
+        begun = re.search(r"resumes from \S+, after (\d+) iterations", said)
         if begun and damaged is None and int(begun[1]) != before:
             self.lose(f"expected to go on from iteration {before}, found {begun[1]}")
         if damaged is not None and damaged not in said:
             self.lose(f"expected a warning of {damaged}, found none")
         if "starts from the beginning" in said and before:
             self.lose(f"expected to go on from iteration {before}, found a start from the beginning")
-        stop = re.search(r"stopped by .* after (\d+) iterations; the same command goes on\n", said)
+        stop = re.search(r"stopped by .* after (\d+) iterations; the same command resumes\n", said)
         if stop and int(stop[1]) != newest:
             self.lose(f"expected the checkpoint of iteration {stop[1]}, found that of {newest}")
         self.check_history()
 
     def check_history(self) -> None:
-        """Compare the iterations of the newest checkpoint with those of the whole run."""
+        """Compare the iterations of the newest checkpoint with those of the undisturbed run."""
         if not (paths := self.checkpoints()):
             return
         try:
@@ -201,12 +203,12 @@ class Training(Commanded):
         )
 
     def wrong(self, names) -> None:
-        """Complain of what has other bits."""
+        """Report values with other bits."""
         if found := sorted(names):
             self.tally.complain(self.tally.wrong, self.kind, f"other bits in {', '.join(found)} [{self}]")
 
     def finish(self) -> None:
-        """Let it come to its end, and compare that with the whole run."""
+        """Resume the run to its end, and compare its result with the undisturbed run."""
         self.kind = COMPARED
         self.mark("hold", FOREVER)
         (self.place / "slow").write_text("")
@@ -216,7 +218,7 @@ class Training(Commanded):
         self.compare()
 
     def compare(self) -> None:
-        """Compare a finished run with the whole one."""
+        """Compare a finished run with the undisturbed run."""
         self.kind = COMPARED
         self.tally.add(self.kind)
         if not (self.place / RUN / "result.h5").exists():
@@ -225,10 +227,10 @@ class Training(Commanded):
         self.wrong(name for name in {**whole, **found} if found.get(name) != whole.get(name))
 
     def damage(self) -> str:
-        """Damage the newest checkpoint, or what is kept of the points beside it; returns its name."""
+        """Damage the newest checkpoint or its point states; return the name of the checkpoint."""
         newest = self.checkpoints()[-1]
-        beside = newest.with_name(f"{newest.stem}.points.h5")
-        path = beside if beside.exists() and self.rng.random() < 0.5 else newest
+        point_states = newest.with_name(f"{newest.stem}.points.h5")
+        path = point_states if point_states.exists() and self.rng.random() < 0.5 else newest
         raw, rng = path.read_bytes(), np.random.default_rng(self.rng.randrange(1 << 32))
         while (spoilt := spoil(rng, raw)) == raw:
             pass
@@ -236,7 +238,7 @@ class Training(Commanded):
         return newest.name
 
     def fill(self, target: int) -> tuple[int, ...]:
-        """Fill the disk, wait for the warning, and end the run, on the full disk or with room again."""
+        """Fill the disk, wait for the warning, and end the run, with the disk full or freed."""
         self.until(lambda: self.newest() >= target)
         filler = self.place / "runs/filler"
         with filler.open("wb", buffering=0) as file, suppress(OSError):
@@ -252,10 +254,10 @@ class Training(Commanded):
         way.act(self)
         self.until(lambda: False)
         filler.unlink(missing_ok=True)
-        return ((STOPPED, 1) if full else (STOPPED,)) if way.asks else ()
+        return ((EXIT_STOPPED, 1) if full else (EXIT_STOPPED,)) if way.asks else ()
 
     def mark(self, name: str, value: int) -> None:
-        """Write a switch of the hook, as a whole."""
+        """Write a switch of the hook atomically."""
         part = self.place / f"{name}.part"
         part.write_text(str(value))
         part.rename(self.place / name)
@@ -265,11 +267,11 @@ class Training(Commanded):
         return sorted(path for path in (self.place / RUN / "checkpoints").glob("*.h5") if path.stem.isdigit())
 
     def newest(self) -> int:
-        """Return the iterations that the newest checkpoint has."""
+        """Return the number of iterations of the newest checkpoint."""
         return max((int(path.stem) for path in self.checkpoints()), default=0)
 
     def parts(self) -> set[tuple[Path, int]]:
-        """Return the checkpoints and the result that are half written, with their inodes."""
+        """Return the partial files of checkpoints and result, with their inodes."""
         found = set()
         for path in [*(self.place / RUN).glob("checkpoints/*.part"), self.place / RUN / "result.h5.part"]:
             with suppress(FileNotFoundError):

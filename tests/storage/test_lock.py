@@ -1,4 +1,4 @@
-"""The lock of a directory, as two jobs on different nodes see it."""
+"""The lock of a directory, seen by two jobs on different nodes."""
 
 import json
 import os
@@ -14,9 +14,9 @@ from parallel_et.storage.lock import Lock, read
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    monkeypatch.setattr(module, "BEAT", 0.05)
-    monkeypatch.setattr(module, "PATIENCE", 0.5)
+def fast_heartbeats(monkeypatch):
+    monkeypatch.setattr(module, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(module, "HEARTBEAT_TIMEOUT_SECONDS", 0.5)
 
 
 def lock_on(host, path):
@@ -39,7 +39,7 @@ def test_one_that_lives_is_respected_and_one_that_was_given_back_is_free(tmp_pat
 def test_a_holder_that_was_suspended_does_not_disturb_who_took_over(tmp_path):
     a, b = lock_on("a", tmp_path / "lock"), lock_on("b", tmp_path / "lock")
     a.take()
-    a._ended.set()  # no more signs of life
+    a._ended.set()  # no more heartbeats
     b.take()
     a._write(a._file, 77)  # it wakes up
     assert read(tmp_path / "lock")["host"] == "b"
@@ -78,8 +78,8 @@ def test_of_many_that_find_a_dead_one_exactly_one_gets_it(tmp_path):
 SOUND = {"host": "a", "boot": "b", "pid": 1, "start": "1", "job": "", "restart": "0", "token": "t", "beat": "1"}
 
 
-def put(path, kind):
-    """Something else where a lock should be."""
+def make_obstacle(path, kind):
+    """Create something other than a lock at ``path``."""
     if kind == "dangling link":
         path.symlink_to(path.with_name("nowhere"))
     elif kind == "loop of links":
@@ -119,9 +119,9 @@ def put(path, kind):
     ids=lambda kind: str(kind)[-40:],
 )
 def test_what_is_no_lock_is_refused_in_one_line_and_left_alone(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(module, "GLANCE", 0.0)
+    monkeypatch.setattr(module, "REREAD_SECONDS", 0.0)
     path = tmp_path / "lock"
-    put(path, kind)
+    make_obstacle(path, kind)
     before = sorted(tmp_path.iterdir())
     for look in (Lock(path, "the run").take, Lock(path, "the run").holder):
         with pytest.raises(UserError) as error:
@@ -137,7 +137,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from parallel_et.storage import lock
-lock.BEAT = 0.05
+lock.HEARTBEAT_SECONDS = 0.05
 mine = lock.Lock(Path(sys.argv[1]), "the run")
 mine.take()
 print(mine.me["pid"], flush=True)
@@ -154,11 +154,11 @@ def test_a_job_in_another_container_is_known_by_its_signs_of_life_not_by_its_num
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         number = int(process.stdout.readline())  # of a process that is another one here, or none
         assert number < os.getpid()
-        monkeypatch.setattr(module, "PATIENCE", 500.0)
+        monkeypatch.setattr(module, "HEARTBEAT_TIMEOUT_SECONDS", 500.0)
         with pytest.raises(UserError, match=f"the run: expected that no other job .* found process {number} on "):
             Lock(path, "the run").take()
         process.kill()
-    monkeypatch.setattr(module, "PATIENCE", 0.5)
+    monkeypatch.setattr(module, "HEARTBEAT_TIMEOUT_SECONDS", 0.5)
     lines = []
     lock = Lock(path, "the run", lines.append)
     lock.take()
@@ -168,7 +168,7 @@ def test_a_job_in_another_container_is_known_by_its_signs_of_life_not_by_its_num
 
 
 def test_a_dead_job_of_this_system_is_taken_over_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 500.0)
+    monkeypatch.setattr(module, "HEARTBEAT_TIMEOUT_SECONDS", 500.0)
     path = tmp_path / "lock"
     process = subprocess.run([sys.executable, "-c", HOLD, path], input="", capture_output=True, text=True, check=True)
     lines = []

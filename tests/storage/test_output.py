@@ -11,17 +11,17 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from launch import CLEAN, PATIENCE, command, launch, ranks_of, wait_for
+from launch import CLEAN, TIMEOUT_SECONDS, command, launch, ranks_of, wait_for
 
 from parallel_et.errors import UserError
 from parallel_et.parallel import shared_file
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.storage import output
-from parallel_et.storage.output import Table, best_way, discard, open_output, read_rows
+from parallel_et.storage.output import Table, best_writer, discard, open_output, read_rows
 from parallel_et.storage.writers import has_mpio
 
 SERIAL = pytest.mark.skipif(not has_mpio(), reason="h5py is serial; make parallel-hdf5 builds a parallel one")
-every_way = pytest.mark.parametrize("way", [pytest.param("mpio", marks=SERIAL), "direct", "virtual"])
+each_writer = pytest.mark.parametrize("writer", [pytest.param("mpio", marks=SERIAL), "direct", "virtual"])
 ROWS = 103
 ABOUT = {"job": "[model]\n" * 20, "seed": 3, "sizes": [1, 2], "nothing": np.nan}
 
@@ -29,7 +29,7 @@ ABOUT = {"job": "[model]\n" * 20, "seed": 3, "sizes": [1, 2], "nothing": np.nan}
 @pytest.fixture
 def path(tmp_path):
     """The same place on all ranks."""
-    return Path(Ranks().of_root(tmp_path)) / "out.h5"
+    return Path(Ranks().broadcast_object(tmp_path)) / "out.h5"
 
 
 def expected(rows=ROWS):
@@ -62,7 +62,7 @@ def check(path, rows=ROWS, about=ABOUT):
 
 
 def left_over(path):
-    """What is there beside the output."""
+    """Return the names of files next to the output."""
     return sorted(p.name for p in path.parent.iterdir() if p not in (path, path.with_name(path.name + ".parts")))
 
 
@@ -75,12 +75,12 @@ SHARES = {
 
 
 @pytest.mark.mpi
-@every_way
+@each_writer
 @pytest.mark.parametrize("share", SHARES)
-def test_plain_h5py_reads_what_the_ranks_wrote(path, way, share):
+def test_plain_h5py_reads_what_the_ranks_wrote(path, writer, share):
     ranks = Ranks()
-    with open_output(path, tables(), ranks, ABOUT, way) as out:
-        assert (out.way, out.written) == (way, [])
+    with open_output(path, tables(), ranks, ABOUT, writer) as out:
+        assert (out.writer, out.written) == (writer, [])
         for first, last in SHARES[share](ranks.rank, ranks.size):
             write(out, first, last)
         assert not path.exists()
@@ -89,19 +89,19 @@ def test_plain_h5py_reads_what_the_ranks_wrote(path, way, share):
 
 
 @pytest.mark.mpi
-@every_way
-def test_tables_without_rows_are_written(path, way):
-    with open_output(path, tables(0), Ranks(), way=way) as out:
+@each_writer
+def test_tables_without_rows_are_written(path, writer):
+    with open_output(path, tables(0), Ranks(), writer=writer) as out:
         write(out, 0, 0, rows=0)
     check(path, rows=0, about={})
 
 
 @pytest.mark.mpi
-@every_way
-def test_arrays_of_other_order_and_dtype_are_converted(path, way):
+@each_writer
+def test_arrays_of_other_order_and_dtype_are_converted(path, writer):
     ranks = Ranks()
     values = np.arange(60.0).reshape(20, 3)
-    with open_output(path, {"a": Table((20, 3), np.float64), "b": Table((20,), np.int32)}, ranks, way=way) as out:
+    with open_output(path, {"a": Table((20, 3), np.float64), "b": Table((20,), np.int32)}, ranks, writer=writer) as out:
         if ranks.is_root:
             out.write(0, {"a": np.asfortranarray(values)[:10], "b": np.arange(10, dtype=">i8")})
             out.write(10, {"a": np.repeat(values, 2, axis=1)[10:, ::2].astype(">f8"), "b": np.arange(20)[10:][::1]})
@@ -110,15 +110,15 @@ def test_arrays_of_other_order_and_dtype_are_converted(path, way):
 
 
 @pytest.mark.mpi
-@every_way
-def test_tables_have_attributes_and_arrays_lie_beside_them(path, way):
+@each_writer
+def test_tables_have_attributes_and_arrays_lie_beside_them(path, writer):
     ranks, arrays = Ranks(), {"zca/matrix": np.arange(12.0).reshape(3, 4)}
     table = {"rows": Table((ranks.size, 2), np.float32, {"steps": "long " * 50_000})}
-    first = open_output(path, table, ranks, ABOUT, way, arrays)
+    first = open_output(path, table, ranks, ABOUT, writer, arrays)
     first.write(ranks.rank, {"rows": np.full((1, 2), ranks.rank)})
     first.abandon()
-    ranks.meet()
-    with open_output(path, table, ranks, ABOUT, way, arrays) as again:
+    ranks.barrier()
+    with open_output(path, table, ranks, ABOUT, writer, arrays) as again:
         again.write(ranks.rank, {"rows": np.full((1, 2), ranks.rank)})
     with h5py.File(path) as file:
         assert file["rows"].attrs["steps"] == "long " * 50_000
@@ -128,16 +128,16 @@ def test_tables_have_attributes_and_arrays_lie_beside_them(path, way):
 
 
 @pytest.mark.mpi
-@every_way
-def test_an_abandoned_output_is_continued_by_the_way_it_was_begun(path, way):
+@each_writer
+def test_an_abandoned_output_is_continued_by_the_writer_that_began_it(path, writer):
     ranks = Ranks()
-    out = open_output(path, tables(), ranks, ABOUT, way)
+    out = open_output(path, tables(), ranks, ABOUT, writer)
     write(out, 10 * ranks.rank, 10 * ranks.rank + 7)
     out.abandon()
-    ranks.meet()
+    ranks.barrier()
     assert not path.exists()
     with open_output(path, tables(), ranks, ABOUT, "direct") as out:
-        assert out.way == way
+        assert out.writer == writer
         assert out.written == [(10 * r, 10 * r + 7) for r in range(ranks.size)]
         if ranks.rank == ranks.size - 1:
             for first, last in zip([b for _, b in out.written], [a for a, _ in out.written[1:]] + [ROWS], strict=True):
@@ -147,15 +147,15 @@ def test_an_abandoned_output_is_continued_by_the_way_it_was_begun(path, way):
 
 
 @pytest.mark.mpi
-@every_way
+@each_writer
 @pytest.mark.parametrize("late", [0.0, 0.5])
-def test_an_exception_on_one_rank_hangs_nobody_and_keeps_what_all_wrote(path, way, late, monkeypatch):
-    monkeypatch.setattr(shared_file, "PATIENCE", 0.2)
+def test_an_exception_on_one_rank_hangs_no_rank_and_keeps_all_rows(path, writer, late, monkeypatch):
+    monkeypatch.setattr(shared_file, "GIVE_UP_SECONDS", 0.2)
     ranks = Ranks()
     last = ranks.size - 1
 
     def work():
-        with open_output(path, tables(), ranks, ABOUT, way) as out:
+        with open_output(path, tables(), ranks, ABOUT, writer) as out:
             write(out, 10 * ranks.rank, 10 * ranks.rank + 7)
             if ranks.rank == last:
                 raise KeyError("a fault of this rank")
@@ -164,7 +164,7 @@ def test_an_exception_on_one_rank_hangs_nobody_and_keeps_what_all_wrote(path, wa
     with pytest.raises(KeyError if ranks.rank == last else OSError) as caught:
         work()
     assert ranks.rank == last or f"rank {last} has given up" in str(caught.value)
-    ranks.meet()
+    ranks.barrier()
     out = open_output(path, tables(), ranks, ABOUT)
     assert out.written == [(10 * r, 10 * r + 7) for r in range(ranks.size)]
     write(out, 0, ROWS)
@@ -173,10 +173,10 @@ def test_an_exception_on_one_rank_hangs_nobody_and_keeps_what_all_wrote(path, wa
 
 
 @pytest.mark.mpi
-@every_way
-def test_rows_that_nobody_wrote_are_named(path, way):
+@each_writer
+def test_missing_rows_are_named(path, writer):
     ranks = Ranks()
-    out = open_output(path, tables(), ranks, way=way)
+    out = open_output(path, tables(), ranks, writer=writer)
     if ranks.rank == ranks.size - 1:
         write(out, 3, 50)
         write(out, 60, 100)
@@ -186,11 +186,11 @@ def test_rows_that_nobody_wrote_are_named(path, way):
 
 
 @pytest.mark.mpi
-@every_way
-def test_the_part_of_another_output_is_refused_with_what_differs(path, way):
+@each_writer
+def test_the_part_of_another_output_is_refused_with_what_differs(path, writer):
     ranks = Ranks()
-    open_output(path, tables(), ranks, ABOUT, way).abandon()
-    ranks.meet()
+    open_output(path, tables(), ranks, ABOUT, writer).abandon()
+    ranks.barrier()
     for other, about, said in (
         (tables(), {**ABOUT, "seed": 4}, "attribute seed: expected 4, found 3; remove it or choose another name"),
         (tables(), {**ABOUT, "job": "[model]\n" * 19 + "[data]"}, r"expected ….*\[data\]', found ….*\[model\]"),
@@ -213,14 +213,14 @@ def test_a_part_that_is_no_hdf5_is_refused(path):
 
 
 @pytest.mark.mpi
-@every_way
-def test_a_full_disk_is_a_plain_error_of_the_rank_that_met_it(path, way):
+@each_writer
+def test_a_full_disk_is_a_plain_error_of_the_rank_that_met_it(path, writer):
     ranks = Ranks()
     rows, last = 3000, ranks.size - 1
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
 
     def work():
-        with open_output(path, tables(rows), ranks, way=way) as out:
+        with open_output(path, tables(rows), ranks, writer=writer) as out:
             if ranks.rank == last:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
                 write(out, 0, rows, rows)
@@ -231,7 +231,7 @@ def test_a_full_disk_is_a_plain_error_of_the_rank_that_met_it(path, way):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     assert caught.value.errno == (errno.EFBIG if ranks.rank == last else errno.ECANCELED)
-    ranks.meet()
+    ranks.barrier()
     with open_output(path, tables(rows), ranks) as out:
         assert out.written == []
         write(out, 0, rows, rows)
@@ -240,14 +240,14 @@ def test_a_full_disk_is_a_plain_error_of_the_rank_that_met_it(path, way):
 
 @pytest.mark.mpi
 def test_a_place_that_is_not_there_is_the_users_mistake(path):
-    for way in (None, "direct", "virtual"):
+    for writer in (None, "direct", "virtual"):
         with pytest.raises(UserError, match="expected a place to write to, found no folder"):
-            open_output(path / "no" / "out.h5", tables(), Ranks(), way=way)
+            open_output(path / "no" / "out.h5", tables(), Ranks(), writer=writer)
 
 
-def test_an_unknown_way_and_rows_outside_are_refused(path):
-    with pytest.raises(UserError, match="way: expected mpio, direct, virtual, found gather"):
-        open_output(path, tables(), Ranks(), way="gather")
+def test_an_unknown_writer_and_rows_outside_are_refused(path):
+    with pytest.raises(UserError, match="writer: expected mpio, direct, virtual, found gather"):
+        open_output(path, tables(), Ranks(), writer="gather")
     out = open_output(path, tables(), Ranks())
     for first, last in ((-1, 3), (100, 104)):
         with pytest.raises(ValueError, match="expected rows of"):
@@ -260,11 +260,11 @@ def test_an_unknown_way_and_rows_outside_are_refused(path):
 @pytest.mark.skipif(has_mpio(), reason="h5py is parallel")
 def test_mpio_without_a_parallel_h5py_is_refused(path):
     with pytest.raises(UserError, match="found a serial one; make parallel-hdf5"):
-        open_output(path, tables(), Ranks(), way="mpio")
+        open_output(path, tables(), Ranks(), writer="mpio")
 
 
 def test_a_torn_line_of_a_journal_is_ignored(path):
-    out = open_output(path, tables(), Ranks(), way="direct")
+    out = open_output(path, tables(), Ranks(), writer="direct")
     write(out, 0, 20)
     out.abandon()
     journal = path.with_name("out.h5.part.journal")
@@ -279,13 +279,13 @@ def test_a_torn_line_of_a_journal_is_ignored(path):
     assert out.written == [(0, 30), (50, 60)]
     out.abandon()
     shutil.rmtree(journal)
-    with pytest.raises(UserError, match=r"expected .*journal/way beside it, found none; remove it"):
+    with pytest.raises(UserError, match=r"expected .*journal/way next to it, found none; remove it"):
         open_output(path, tables(), Ranks())
 
 
 def test_rows_are_noted_while_the_output_is_open(path, monkeypatch):
-    monkeypatch.setattr(output, "SYNC", 0.0)
-    out = open_output(path, tables(), Ranks(), way="direct")
+    monkeypatch.setattr(output, "SYNC_SECONDS", 0.0)
+    out = open_output(path, tables(), Ranks(), writer="direct")
     write(out, 0, 20)
     assert path.with_name("out.h5.part.journal").joinpath("0-0.rows").read_text().split() == ["0", "20"]
     out.abandon()
@@ -308,20 +308,20 @@ def test_a_virtual_output_can_be_moved_with_its_folder_and_misses_a_piece(path, 
     with pytest.raises(UserError, match=f"expected rows 50 to 59 in .*{piece.name}, found nothing there"):
         read_rows(moved, "evidence", 45, 55)
     with pytest.raises(UserError, match=r"out\.h5\.parts: expected nothing there yet, found an earlier output"):
-        open_output(moved, tables(), Ranks(), way="virtual")
+        open_output(moved, tables(), Ranks(), writer="virtual")
 
 
 def test_a_whole_output_goes_with_its_pieces_when_it_is_discarded(path):
-    for way, stays in (("direct", True), ("virtual", False)):
-        with open_output(path, tables(), Ranks(), ABOUT, way) as out:
+    for writer, stays in (("direct", True), ("virtual", False)):
+        with open_output(path, tables(), Ranks(), ABOUT, writer) as out:
             write(out, 0, ROWS)
         output.discard(path)
         assert path.exists() == stays
         path.unlink(missing_ok=True)
 
 
-@every_way
-def test_more_than_2_gib_in_one_call(path, way):
+@each_writer
+def test_more_than_2_gib_in_one_call(path, writer):
     if shutil.disk_usage(path.parent).free < 6e9:
         pytest.skip("less than 6 GB free on the disk")
     rows, tail = (1 << 31) // 4096 + 5, 300
@@ -329,7 +329,7 @@ def test_more_than_2_gib_in_one_call(path, way):
     block[::997, 0], block[-1] = 5, 7  # the rest stays untouched, and so takes no memory
     try:
         with open_output(
-            path, {"before": Table((rows,), np.int32), "a": Table((rows, 4096), np.uint8)}, Ranks(), way=way
+            path, {"before": Table((rows,), np.int32), "a": Table((rows, 4096), np.uint8)}, Ranks(), writer=writer
         ) as out:
             out.write(0, {"before": np.arange(rows), "a": block})
         assert read_rows(path, "before", rows - 1, rows) == rows - 1
@@ -345,11 +345,11 @@ from pathlib import Path
 import numpy as np
 from parallel_et.storage import output
 from parallel_et.parallel.communicator import Ranks
-path, way, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-output.SYNC = 0.02
+path, writer, pause = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+output.SYNC_SECONDS = 0.02
 ranks, rows = Ranks(), 4000
 tables = {"a": output.Table((rows, 3), np.float64), "b": output.Table((rows,), np.uint8)}
-with output.open_output(path, tables, ranks, {"job": "x"}, way) as out:
+with output.open_output(path, tables, ranks, {"job": "x"}, writer) as out:
     there = np.zeros(rows, bool)
     for first, last in out.written:
         there[first:last] = True
@@ -366,15 +366,15 @@ def journal_size(place):
     return sum(path.stat().st_size for path in place.glob("out.h5.part.journal/*.rows"))
 
 
-@every_way
-def test_killed_again_and_again_and_continued_on_other_numbers_of_ranks(tmp_path, way):
+@each_writer
+def test_killed_again_and_again_and_continued_on_other_numbers_of_ranks(tmp_path, writer):
     (tmp_path / "write.py").write_text(WRITER)
     path = tmp_path / "out.h5"
-    rng = random.Random(f"{way} 5")
+    rng = random.Random(f"{writer} 5")
     safe = 0
     for ranks in (3, 1, 4, 2):
         process = subprocess.Popen(
-            command(ranks, "write.py", path, way, 0.004 * ranks),
+            command(ranks, "write.py", path, writer, 0.004 * ranks),
             cwd=tmp_path,
             env=CLEAN,
             stdout=subprocess.PIPE,
@@ -386,17 +386,17 @@ def test_killed_again_and_again_and_continued_on_other_numbers_of_ranks(tmp_path
         wait_for(lambda noted=noted: journal_size(tmp_path) > noted, process)
         time.sleep(rng.uniform(0.0, 0.3))
         os.kill(rng.choice(ranks_of(tmp_path)), signal.SIGKILL)
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=TIMEOUT_SECONDS)
         assert process.returncode != 0
         out = open_output(path, {"a": Table((4000, 3), float), "b": Table((4000,), np.uint8)}, Ranks(), {"job": "x"})
         out.abandon()
         safe = sum(last - first for first, last in out.written)
         assert before < safe < 4000
-        if way != "virtual":
+        if writer != "virtual":
             for first, last in out.written:
                 there = read_rows(path.with_name("out.h5.part"), "a", first, last)
                 np.testing.assert_array_equal(there, np.repeat(np.arange(first, last) + 0.5, 3).reshape(-1, 3))
-    done = launch(3, "write.py", path, way, 0, cwd=tmp_path)
+    done = launch(3, "write.py", path, writer, 0, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == safe
     np.testing.assert_array_equal(read_rows(path, "a", 0, 4000), np.repeat(np.arange(4000) + 0.5, 3).reshape(-1, 3))
@@ -404,17 +404,17 @@ def test_killed_again_and_again_and_continued_on_other_numbers_of_ranks(tmp_path
 
 
 @pytest.mark.mpi
-def test_the_best_way_is_that_of_the_installed_h5py(path):
-    assert best_way(Ranks(), path.parent) == ("mpio" if has_mpio() else "direct")
-    Ranks().meet()
+def test_the_best_writer_is_that_of_the_installed_h5py(path):
+    assert best_writer(Ranks(), path.parent) == ("mpio" if has_mpio() else "direct")
+    Ranks().barrier()
     assert left_over(path) == []
 
 
-def test_where_mpi_io_fails_the_best_way_is_virtual_and_says_so(tmp_path):
+def test_where_mpi_io_fails_the_best_writer_is_virtual_and_a_warning_is_printed(tmp_path):
     code = (
-        "from pathlib import Path\nfrom parallel_et.storage.output import best_way\n"
+        "from pathlib import Path\nfrom parallel_et.storage.output import best_writer\n"
         "from parallel_et.parallel.communicator import Ranks\n"
-        "ranks = Ranks()\nfound = ranks.gather(best_way(ranks, Path()))\nprint(*found) if ranks.is_root else None"
+        "ranks = Ranks()\nfound = ranks.gather(best_writer(ranks, Path()))\nprint(*found) if ranks.is_root else None"
     )
     done = launch(2, "-c", code, cwd=tmp_path, ROMIO_FSTYPE_FORCE="daos:")
     assert done.returncode == 0, done.stderr
@@ -438,14 +438,14 @@ def test_what_has_the_name_of_a_journal_is_refused_and_left_alone(path, kind, fr
             journal.mkdir()
             (journal / "thesis.tex").write_text("precious")
     with pytest.raises(UserError, match=f"journal: expected the journal .* nothing, found {kind}; move it"):
-        discard(path) if fresh else open_output(path, {"a": Table((4, 2), float)}, Ranks.alone())
+        discard(path) if fresh else open_output(path, {"a": Table((4, 2), float)}, Ranks.self_only())
     assert os.path.lexists(journal / "thesis.tex" if kind.startswith("'") else journal)
 
 
-@pytest.mark.parametrize("harm", ["another way", "a pipe", "rows beyond the end"])
+@pytest.mark.parametrize("harm", ["another writer", "a pipe", "rows beyond the end"])
 def test_a_damaged_journal_is_refused(path, harm):
     tables = {"a": Table((4, 2), float)}
-    output = open_output(path, tables, Ranks.alone(), way="direct")
+    output = open_output(path, tables, Ranks.self_only(), writer="direct")
     output.write(0, {"a": np.ones((2, 2))})
     output.abandon()
     journal = path.with_name("out.h5.part.journal")
@@ -455,4 +455,4 @@ def test_a_damaged_journal_is_refused(path, harm):
         (journal / "way").unlink()
         os.mkfifo(journal / "way") if harm == "a pipe" else (journal / "way").write_bytes(b"\xff\0")
     with pytest.raises(UserError, match=r"expected (one of mpio, direct, virtual, found|some of 4 rows, found 0 99)"):
-        open_output(path, tables, Ranks.alone())
+        open_output(path, tables, Ranks.self_only())

@@ -1,4 +1,4 @@
-"""Numbers that HDF5 would make up, and files that it does not survive: each is refused in one line."""
+"""Missing numbers that HDF5 would invent, and files that crash HDF5: each is refused in one line."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from parallel_et.data import files
 from parallel_et.data.files import FileRows
 from parallel_et.errors import UserError
 from parallel_et.storage.hdf5 import read_array
-from parallel_et.storage.row_tables import Table, create, offsets
+from parallel_et.storage.row_tables import Table, create_tables, table_offsets
 
 TABLE = np.random.default_rng(1).normal(size=(40, 6))
 
@@ -26,7 +26,7 @@ def place(tmp_path, monkeypatch):
 
 
 def virtual(path, *sources, shape=(40, 6), name="rows"):
-    """A virtual dataset of sources, each (first row, last row, file, dataset)."""
+    """Create a virtual dataset of sources, each (first row, last row, file, dataset)."""
     layout = h5py.VirtualLayout(shape, float)
     for first, last, file_name, dataset in sources:
         layout[first:last] = h5py.VirtualSource(file_name, dataset, (last - first, shape[1]))
@@ -80,7 +80,7 @@ def test_a_virtual_dataset_of_which_some_is_nowhere_is_refused():
     virtual("name.h5", (0, 40, "part.h5", "group/row"))
     refused(r"name\.h5: /rows: expected a source group/row in part\.h5, found none", "name.h5:/rows")
     virtual("hole.h5", (0, 10, "part.h5", "group/rows"), (15, 40, "part.h5", "group/rows"))
-    refused(r"hole\.h5: /rows: rows 0 to 39: expected sources of all, found 30 values without", "hole.h5:/rows")
+    refused(r"hole\.h5: /rows: rows 0 to 39: expected sources of all values, found 30 values without", "hole.h5:/rows")
     virtual("short.h5", (0, 50, "part.h5", "group/rows"), shape=(50, 6))
     refused(r"short\.h5: /rows: expected 300 values in part\.h5, found 60 missing", "short.h5:/rows")
     virtual("d.h5", (0, 40, "none.h5", "rows"))
@@ -142,8 +142,8 @@ def test_a_file_of_raw_bytes_that_is_too_short_or_missing_is_refused():
 
 
 def test_plain_reads_that_differ_from_those_of_hdf5_are_refused(monkeypatch):
-    find = files.place_of
-    monkeypatch.setattr(files, "place_of", lambda table, path: find(table, path) + 8)
+    find = files.byte_offset
+    monkeypatch.setattr(files, "byte_offset", lambda table, path: find(table, path) + 8)
     refused(r"part\.h5:/group/rows: row 0: expected one, found another at byte \d+", "part.h5:/group/rows")
 
 
@@ -180,12 +180,12 @@ def test_names_in_a_file_that_cannot_be_printed_do_not_break_the_line():
 
 def test_an_output_is_written_only_where_its_tables_lie_in_one_piece(place):
     table = Table((40, 6), "f8")
-    create(place / "good.h5", {"rows": table}, {})
-    assert offsets(place / "good.h5", {"rows": table})["rows"] > 0
+    create_tables(place / "good.h5", {"rows": table}, {})
+    assert table_offsets(place / "good.h5", {"rows": table})["rows"] > 0
     with h5py.File("chunked.h5", "w") as file:
         file.create_dataset("rows", data=TABLE, chunks=(5, 6))
     with h5py.File("link.h5", "w") as file:
         file["rows"] = h5py.ExternalLink("part.h5", "/group/rows")
     for name in ("chunked.h5", "link.h5"):
         with pytest.raises(UserError, match=f"{name}: rows: expected a table of 1920 bytes in one piece"):
-            offsets(place / name, {"rows": table})
+            table_offsets(place / name, {"rows": table})

@@ -1,4 +1,4 @@
-"""A process that reads files does not survive all of them; the one that asks does."""
+"""Files that crash the reading process are refused, and the main process survives."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 
 from parallel_et.errors import UserError
 from parallel_et.storage import subprocess_reader
-from parallel_et.storage.subprocess_reader import Apart
+from parallel_et.storage.subprocess_reader import SubprocessReader
 
 READER = """
 import os, signal, sys
@@ -32,9 +32,9 @@ def ask(tmp_path, monkeypatch):
     (tmp_path / "reader_of_files.py").write_text(READER)
     (tmp_path / "a").touch()
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(subprocess_reader, "SECONDS", 0.3)
-    with Apart() as process:
-        yield lambda function, *args: process.ask(str(tmp_path / "a"), "reader_of_files", function, *args)
+    monkeypatch.setattr(subprocess_reader, "TIMEOUT_SECONDS", 0.3)
+    with SubprocessReader() as process:
+        yield lambda function, *args: process.call(str(tmp_path / "a"), "reader_of_files", function, *args)
 
 
 def test_arrays_and_refusals_come_back(ask):
@@ -59,8 +59,8 @@ def test_a_file_that_ends_the_process_is_refused_and_the_next_one_read(ask, func
 
 
 def test_the_process_ends_with_the_one_that_asked(ask, tmp_path):
-    process = Apart()
-    process.ask(str(tmp_path / "a"), "reader_of_files", "good", "1")
+    process = SubprocessReader()
+    process.call(str(tmp_path / "a"), "reader_of_files", "good", "1")
     number = process._process.pid
     process.close()
     with pytest.raises(ProcessLookupError):
@@ -68,16 +68,16 @@ def test_the_process_ends_with_the_one_that_asked(ask, tmp_path):
 
 
 def test_a_process_that_crashes_when_it_ends_tells_so_too(ask, tmp_path):
-    process = Apart()
-    assert process.ask(str(tmp_path / "a"), "reader_of_files", "later") == []
+    process = SubprocessReader()
+    assert process.call(str(tmp_path / "a"), "reader_of_files", "later") == []
     with pytest.raises(UserError, match=r"crashes \(SIGSEGV\)"):
         process.close()
 
 
 def test_signals_to_the_command_do_not_end_the_process(ask, tmp_path):
-    process = Apart()
-    process.ask(str(tmp_path / "a"), "reader_of_files", "good", "1")
-    for number in subprocess_reader.OURS:
+    process = SubprocessReader()
+    process.call(str(tmp_path / "a"), "reader_of_files", "good", "1")
+    for number in subprocess_reader.COMMAND_SIGNALS:
         os.kill(process._process.pid, number)
-    assert len(process.ask(str(tmp_path / "a"), "reader_of_files", "good", "2")[0]) == 2
+    assert len(process.call(str(tmp_path / "a"), "reader_of_files", "good", "2")[0]) == 2
     process.close()

@@ -1,4 +1,4 @@
-"""The reconstruction error of a run beside that of classical NMF."""
+"""The reconstruction errors of a run and of classical NMF."""
 
 import sys
 
@@ -26,14 +26,14 @@ from parallel_et.trials.comparison import (
     classical_nmf,
     compare_with_nmf,
     reconstruction_error,
-    some_points,
+    spread_points,
 )
 
 MODELS = ["linca", "nmf", "mca"]
 
 
 def problem(name, points):
-    """A run, and points without negative values."""
+    """Return a run and non-negative points."""
     params = random_params(name, 7, 5, seed=1)
     job = check_job(job_table({"name": name, "causes": 5}, {"candidates": 3, "gamma": 2, "singletons": True}))
     run = StoredRun(job, *model_of(job, 7), Result(params, {}), "result.h5")
@@ -50,7 +50,7 @@ def test_the_reconstruction_error_equals_brute_force(name):
         q, _ = brute.posterior(name, params["W"], sigma, pi, y, states, 1.0)
         shown = sum(p * brute.mean(name, params["W"], s) for p, s in zip(q, states, strict=True))
         if name != "mca":
-            np.testing.assert_allclose(shown, params["W"] @ (q @ states))  # as the paper has it
+            np.testing.assert_allclose(shown, params["W"] @ (q @ states))  # the equation of the paper
         total += ((y - shown) ** 2).sum()
     assert reconstruction_error(Ranks(), run, source) == pytest.approx(total / (70 * 7), rel=1e-11)
 
@@ -60,7 +60,7 @@ def test_classical_nmf_is_the_best_of_its_starts():
     Y = rng.gamma(1.0, 1.0, (60, 4)) @ rng.gamma(0.5, 1.0, (4, 9)) + 0.3 * rng.random((60, 9))
     said = []
     found = classical_nmf(Y, 4, Starts(3), said.append)
-    assert (found.W.shape, found.points, found.settled, len(found.errors), len(said)) == ((9, 4), 60, 3, 3, 3)
+    assert (found.W.shape, found.points, found.converged, len(found.errors), len(said)) == ((9, 4), 60, 3, 3, 3)
     assert found.error == min(found.errors)
     assert f"error {found.errors[2]:.6g} after" in said[2]
     other = NMF(4, init="nndsvda", max_iter=2000, tol=1e-5).fit(Y)
@@ -82,15 +82,15 @@ def test_the_nmf_that_minimises_the_divergence_is_that_and_is_told_by_its_square
 
 
 def test_of_more_points_than_there_is_room_for_some_are_taken_and_that_is_said(monkeypatch):
-    monkeypatch.setattr(comparison, "ROOM", 1 << 15)  # two stretches of 256 points with 7 values each
+    monkeypatch.setattr(comparison, "NMF_DATA_BYTES", 1 << 15)  # two stretches of 256 points with 7 values each
     run, source = problem("nmf", 2000)
-    Y = some_points(source)
+    Y = spread_points(source)
     np.testing.assert_array_equal(Y, np.concatenate([source.table[:256], source.table[-256:]]))
     said = []
     found = compare_with_nmf(Ranks(), run, source, Starts(1), said.append)
     assert found.classical.points == 512
     assert said[0] == f"nmf: reconstruction error {found.error:.6g}, of 2000 points"
-    assert said[1] == "classical NMF: as many points as fit in 0 MiB, 512 of 2000"
+    assert said[1] == "classical NMF: uses the points that fit in 0 MiB, 512 of 2000"
 
 
 def test_the_command_prints_both_errors(tmp_path, capsys, monkeypatch):
@@ -111,7 +111,7 @@ def test_the_command_prints_both_errors(tmp_path, capsys, monkeypatch):
     word = "above" if own > other else "below"
     assert said[5] == f"nmf is {abs(own / other - 1) * 100:.2f} % {word} classical NMF"
     np.save("data.npy", 100 * np.load("data.npy"))
-    with pytest.raises(UserError, match=r"data.npy: expected the data that the run was trained on, found others"):
+    with pytest.raises(UserError, match=r"data.npy: expected the data that the run was trained on, found other data"):
         command.main(Ranks(), ["run"])
     np.save("data.npy", np.zeros((10, 8)))
     with pytest.raises(UserError, match=r"data.npy: expected the run's 200 points of 8 dimensions, found 10 of 8"):
@@ -121,12 +121,12 @@ def test_the_command_prints_both_errors(tmp_path, capsys, monkeypatch):
 def test_negative_values_are_refused_in_one_line():
     run, source = problem("nmf", 40)
     source.table[3, 4] = -0.5
-    with pytest.raises(UserError, match=r"^classical NMF: expected no values below zero, found -0.5$"):
+    with pytest.raises(UserError, match=r"^classical NMF: expected no negative values, found -0.5$"):
         compare_with_nmf(Ranks(), run, source, Starts(1))
 
 
 def test_without_scikit_learn_one_line_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.decomposition", None)  # what Python does with a module that is not there
+    monkeypatch.setitem(sys.modules, "sklearn.decomposition", None)  # simulates a missing module
     run, source = problem("nmf", 40)
     with pytest.raises(UserError, match=r"^classical NMF: expected scikit-learn, found none \(.*; pip install scikit"):
         compare_with_nmf(Ranks(), run, source, Starts(1))
@@ -145,9 +145,9 @@ def test_all_ranks_have_both_errors_to_the_same_bits_on_any_number(points):
     ranks = Ranks()
     run, source = problem("mca", points)
     found = compare_with_nmf(ranks, run, source, Starts(1))
-    alone = ranks.on_root_alone(lambda root: compare_with_nmf(root, run, source, Starts(1)))
+    alone = ranks.run_on_root(lambda root: compare_with_nmf(root, run, source, Starts(1)))
     assert (found.error, found.classical.errors) == (alone.error, alone.classical.errors)
     assert found.excess == found.error / found.classical.error - 1
     source.table[1, 2] = -1.0
-    with pytest.raises(UserError, match="expected no values below zero, found -1"):
+    with pytest.raises(UserError, match="expected no negative values, found -1"):
         compare_with_nmf(ranks, run, source, Starts(1))

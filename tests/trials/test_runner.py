@@ -1,4 +1,4 @@
-"""How often the jobs of the paper find all causes, on few seeds taken in order, and what the command says of it."""
+"""The command trials: reliability of the jobs of the paper on few successive seeds, resumption and errors."""
 
 import os
 import re
@@ -18,7 +18,7 @@ from parallel_et.cli.trials import main
 from parallel_et.job.job import read_job
 from parallel_et.parallel.communicator import Ranks
 from parallel_et.storage.atomic import hdf5_image
-from parallel_et.storage.checksum import write_sealed
+from parallel_et.storage.checksum import write_with_checksum
 from parallel_et.trials.runner import wilson
 from parallel_et.trials.table import read_trials
 
@@ -49,7 +49,7 @@ COLUMNS = ("seed", "causes", "found", "mae", "sigma", "pi", "free_energy", "iter
 
 
 @pytest.mark.parametrize(
-    "name, least, mae",  # 12 trials: least is what a job that reaches the published share falls short of once in 1000
+    "name, least, mae",  # a job with the published reliability has fewer than ``least`` of 12 once in 1000
     [("linca-bars-noisy", 11, 0.24), ("nmf-bars-noisy", 10, 0.24), ("mca-bars-noisy", 7, 0.35)],
 )
 def test_the_noisy_bars_are_found_about_as_often_as_published(tmp_path, name, least, mae):
@@ -74,14 +74,15 @@ def trials(ranks, *args, place):
 
 
 def halted(*args, place, after="add"):
-    """The command on two ranks, of which each waits after a trial, or another step of it, for the file go."""
-    looking = "import parallel_et.control.stopping as stopping\nstopping.LOOK = 0.0\n"  # for the file before each trial
+    """Start the command on two ranks; each rank waits for the file go after a trial, or another step."""
+    # check for the file before each trial
+    looking = "import parallel_et.control.stopping as stopping\nstopping.FILE_CHECK_SECONDS = 0.0\n"
     pausing = paused(place, "trials.table", f"Trials.{after}", looking)
     return start(2, "job.toml", *args, name="trials", cwd=place, **pausing)
 
 
 def rows(path):
-    """All columns of a file of trials."""
+    """Return all columns of a file of trials."""
     with h5py.File(path) as file:
         return {name: column[()] for name, column in file.items()}
 
@@ -124,7 +125,7 @@ def test_trials_are_the_same_however_they_are_spread(monkeypatch):
     args = ["job.toml", "--count", "5", "--set", "anneal.iterations=20", "--output"]
     if ranks.is_root:
         (place / "job.toml").write_text(JOB)
-    assert ranks.on_root_alone(lambda alone: main(alone, [*args, "alone.h5"])) == 0
+    assert ranks.run_on_root(lambda alone: main(alone, [*args, "alone.h5"])) == 0
     for share in ("1", "2", "3", "5"):
         assert main(ranks, [*args, f"{share}.h5", "--ranks-per-trial", share]) == 0
         if ranks.is_root:
@@ -190,7 +191,7 @@ def test_trials_of_another_job_are_refused_or_put_aside(place):
     before = rows(place / FILE)
     fresh = trials(None, *other, "--fresh", place=place)
     assert fresh.returncode == 0, fresh.stderr
-    assert f"what was there is kept in {FILE}.old-1" in fresh.stdout
+    assert f"the earlier trials were moved to {FILE}.old-1" in fresh.stdout
     same(rows(place / f"{FILE}.old-1"), before)
     assert rows(place / FILE)["W"].tobytes() != before["W"].tobytes()
     assert sorted(path.name for path in place.iterdir()) == ["job.toml", "runs"]
@@ -213,7 +214,7 @@ def test_they_stop_after_the_trials_that_run_and_go_on(place, undisturbed, way):
     there = len(rows(place / FILE)["seed"])
     assert 1 <= there < 12
     reason = "the file stop" if way == "file" else "a signal"
-    assert f"stopped by {reason} after {there} of 12 trials; the same command goes on" in said
+    assert f"stopped by {reason} after {there} of 12 trials; the same command resumes" in said
     assert [path.name for path in (place / "runs").iterdir()] == [Path(FILE).name]
     assert trials(None, "--count", "12", place=place).returncode == 0
     same(rows(place / FILE), undisturbed)
@@ -228,7 +229,7 @@ def test_they_stop_before_the_time_limit(place):
 
 def test_the_best_of_each_set_is_that_of_the_smallest_sigma_or_the_largest_free_energy(place, undisturbed):
     found = np.random.default_rng(1).permutation([10] * 6 + [9] * 6)
-    write_sealed(place / "given.h5", hdf5_image({"": {**undisturbed, "found": found}}, {"job": JOB_TOML}))
+    write_with_checksum(place / "given.h5", hdf5_image({"": {**undisturbed, "found": found}}, {"job": JOB_TOML}))
     sigma, energy = (undisturbed[name] for name in ("sigma", "free_energy"))
     for by, merit, words in (("sigma", -sigma, "smallest sigma"), ("free_energy", energy, "largest free energy")):
         for given, size in (((), 12), (("--of", "5"), 5), (("--of", "3"), 3)):
@@ -239,9 +240,9 @@ def test_the_best_of_each_set_is_that_of_the_smallest_sigma_or_the_largest_free_
             best = [k * size + merit[k * size : (k + 1) * size].argmax() for k in range(sets)]
             good = (found[best] == 10).sum()
             low, high = wilson(good, sets)
-            told = f"({good / sets:.0%}, 95 % interval {low:.0%} to {high:.0%})"
-            assert f"best of {size} by {words}: all 10 causes found in {good} of {sets} sets {told}" in done.stdout
-            assert ("the last 2 make no full set" in done.stdout) == (size == 5)
+            interval = f"({good / sets:.0%}, 95 % interval {low:.0%} to {high:.0%})"
+            assert f"best of {size} by {words}: all 10 causes found in {good} of {sets} sets {interval}" in done.stdout
+            assert ("the last 2 trials are not used" in done.stdout) == (size == 5)
             assert "all 10 causes found in 6 of 12 trials (50%" in done.stdout
 
 
@@ -260,7 +261,7 @@ def test_trials_of_data_without_known_causes_are_ranked(tmp_path):
         assert "causes found" not in done.stdout
         assert np.isnan(found["mae"]).all()
     refused = trials(None, "--best", "sigma", "--of", "2", place=tmp_path)
-    assert refused.stderr == "--of: expected a generator that knows its causes, found d.npy\n"
+    assert refused.stderr == "--of: expected a generator with known causes, found d.npy\n"
     np.save(tmp_path / "d.npy", np.ones((60, 5)))
     refused = trials(2, "--count", "7", place=tmp_path)
     assert refused.returncode == 2
@@ -290,7 +291,7 @@ def test_a_trial_that_somebody_else_has_taken_is_told_at_the_end_and_run_by_the_
     (place / "go").touch()
     _, code, said = ended(process, place)
     assert code == 2, said
-    assert f"{FILE}: expected 12 trials, found none of seed {last}; the same command runs it\n" in said
+    assert f"{FILE}: expected 12 trials, found none of seed {last}; the same command runs this trial\n" in said
     assert trials(None, "--count", "12", place=place).returncode == 0
     same(rows(place / FILE), undisturbed)
 
@@ -347,14 +348,14 @@ FAULTS = {
     "W flat": (put("/W", np.ones((2, 25))), "/W: expected the shape 2 x any x 10, found 2 x 25"),
     "half a seed": (put("/seed", [1.5, 2.5]), "/seed: expected whole numbers, found float64"),
     "no job": (put("job", None), "attribute job: expected a text, found nothing"),
-    "job no TOML": (put("job", "[model"), "attribute job: expected TOML, found a mistake: "),
+    "job no TOML": (put("job", "[model"), "attribute job: expected TOML, found an error: "),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_trials_that_cannot_be_are_refused(place, undisturbed, fault):
     two = {name: column[:2] for name, column in undisturbed.items()}
-    write_sealed(place / "given.h5", hdf5_image({"": two}, {"job": JOB_TOML}))
+    write_with_checksum(place / "given.h5", hdf5_image({"": two}, {"job": JOB_TOML}))
     assert len(read_trials(place / "given.h5")[1]) == 2
     how, line = FAULTS[fault]
     if how is None:

@@ -1,4 +1,4 @@
-"""Trials over values of a key: which of them explains best what was not learned from."""
+"""Trials over values of a key, compared by held-out evidence."""
 
 import csv
 import re
@@ -8,7 +8,7 @@ import pytest
 from launch import call, launch
 
 from parallel_et.data.base import ArrayRows
-from parallel_et.data.holdout import split
+from parallel_et.data.holdout import split_holdout
 from parallel_et.runs.api import fit
 from parallel_et.trials.sweep import Choice, values_of
 from parallel_et.trials.table import read_trials
@@ -31,7 +31,7 @@ VARY = ("job.toml", "--vary", "model.causes=1,2,3,4", "--count", "3")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Points of three causes, and their trials with one to four."""
+    """A folder with points of three causes, and trials with one to four causes."""
     place, rng = tmp_path_factory.mktemp("vary"), np.random.default_rng(1)
     fields = rng.normal(0, 3, (3, 8))
     np.save(place / "points.npy", (rng.random((600, 3)) < 0.4) @ fields + rng.normal(0, 0.5, (600, 8)))
@@ -46,7 +46,7 @@ def done(place):
 
 def test_the_number_of_causes_is_told(place, done):
     assert done.returncode == 0, done.stderr
-    assert "data.holdout=0.1, as the job holds out no rows" in done.stdout
+    assert "data.holdout=0.1 is added, because the job holds out no rows" in done.stdout
     with open(place / "runs/job-vary/table.csv") as file:
         rows = list(csv.DictReader(file))
     assert [row["model.causes"] for row in rows] == ["1", "2", "3", "4"]
@@ -65,7 +65,7 @@ def test_means_and_errors_are_those_of_the_trials_and_paired_by_seed(place, done
         for seed in (4, 5, 6):
             job = {"model": {"name": "linca", "causes": causes}, "inference": {"scheme": "exact"}}
             job |= {"anneal": {"iterations": 15}, "run": {"seed": seed}}
-            learned, held = (Y[part.numbers(0, part.points)] for part in split(ArrayRows(Y), 0.1, seed))
+            learned, held = (Y[part.row_numbers(0, part.points)] for part in split_holdout(ArrayRows(Y), 0.1, seed))
             found[causes, seed] = fit(job, learned).score(held)
     one, three = (np.array([found[causes, seed] for seed in (4, 5, 6)]) for causes in (1, 3))
     with open(place / "runs/job-vary/table.csv") as file:
@@ -90,7 +90,7 @@ def test_the_same_command_runs_only_what_is_missing_also_on_several_ranks(place,
     after = (place / "runs/job-vary/table.csv").read_text()
     assert [line.rpartition(",")[0] for line in after.splitlines()] == [
         line.rpartition(",")[0]
-        for line in before.splitlines()  # but for the seconds
+        for line in before.splitlines()  # except the seconds
     ]
 
 
@@ -101,14 +101,14 @@ def test_two_keys_make_all_pairs(place, tmp_path):
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "pairs").glob("*.h5"))) == 4
     assert "model.causes=1+data.centre=true.h5" in [path.name for path in (tmp_path / "pairs").iterdir()]
-    assert "seed 4; a larger --count tells errors" in done.stdout
+    assert "seed 4; a larger --count gives standard errors" in done.stdout
 
 
 def test_it_stops_in_time_and_goes_on(place, tmp_path):
     there = ("--output", tmp_path / "stopped")
     done = call("trials", *VARY, *there, "--max-time", "0:00:00", cwd=place)
     assert done.returncode == 75
-    assert "stopped by the time limit after 0 of 3 trials; the same command goes on" in done.stdout
+    assert "stopped by the time limit after 0 of 3 trials; the same command resumes" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Parts that models share: priors, noises, fields, and whole means with the kernels that are fast for them."""
+"""Code that several models use: priors, noises, fields, and families of models with fast kernels."""

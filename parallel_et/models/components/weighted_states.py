@@ -1,4 +1,4 @@
-"""States of a block as the kernels take them that go by candidates, whether they are listed or of a table."""
+"""The states of a block, listed or of a table, in the form of kernels that loop over candidates."""
 
 import numpy as np
 
@@ -6,11 +6,11 @@ from parallel_et.core.posterior import Listed, Sparse, Tabled
 from parallel_et.kernels import listed_states
 
 
-def weighted(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
-    """The states of a block and their weights, as the kernels take them."""
+def weighted_states(posterior: Tabled | Listed, H: int) -> tuple[np.ndarray, ...]:
+    """Return candidates, states over candidates, and sparse weights of states and of singletons."""
     if isinstance(posterior, Listed):
         start, state, weight = posterior.q
         none = Sparse(np.zeros(len(start), np.int64), np.empty(0, np.int32), np.empty(0))
         each = np.arange(len(state), dtype=np.int32)
-        return *listed_states.over_candidates(posterior.states, start, state, H), start, each, weight, *none
-    return posterior.candidates, posterior.table.members, *posterior.q, *posterior.alone
+        return *listed_states.candidates_and_members(posterior.states, start, state, H), start, each, weight, *none
+    return posterior.candidates, posterior.table.members, *posterior.q, *posterior.singletons

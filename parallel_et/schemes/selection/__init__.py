@@ -1,1 +1,1 @@
-"""What schemes share: how candidates are selected."""
+"""Selections: the preselection of candidates, which several schemes share."""

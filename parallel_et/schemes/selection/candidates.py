@@ -1,4 +1,4 @@
-"""How a scheme that preselects comes to its candidates: the keys of [inference] for it, and what they name."""
+"""The preselection of candidates: its keys of [inference], random candidates, and the selection for a block."""
 
 from typing import Literal
 
@@ -7,27 +7,31 @@ from pydantic import Field
 
 from parallel_et.core.model import BlockView
 from parallel_et.core.options import SchemeOptions
-from parallel_et.core.schema import MOST, Section
+from parallel_et.core.schema import MAX_COUNT, Section
 from parallel_et.core.scheme import Context, Selection
 from parallel_et.core.types import Block, PointStates
 from parallel_et.kernels import select
 
-MOST_RANK = 4096
+MAX_RANK = 4096
+"""Largest number of pivots."""
 
 
 class GPOptions(Section):
     """The keys of [inference.gp]."""
 
     kernel: Literal["linear", "rbf", "composed"] = Field(
-        "composed", description="of two points: their product, a Gauss curve of their distance, or the sum of both"
+        "composed", description="kernel of two points: product, Gaussian of the distance, or the sum of both"
     )
     rank: int = Field(
-        256, ge=1, le=MOST_RANK, description="points that all others are compared with, Q; with all points it is exact"
+        256,
+        ge=1,
+        le=MAX_RANK,
+        description="number of pivots Q, the points that all points are compared with; exact with all points",
     )
     first: Literal["random", "own"] = Field(
-        "random", description="candidates of the first iteration, before anything is learned: any, or the model's"
+        "random", description="candidates of the first iteration: random, or those of the model"
     )
-    every: int = Field(10, ge=1, le=MOST, description="iterations after which the kernel is fitted again, T*")
+    every: int = Field(10, ge=1, le=MAX_COUNT, description="iterations between fits of the kernel, T*")
 
 
 class SelectingOptions(SchemeOptions):
@@ -35,19 +39,19 @@ class SelectingOptions(SchemeOptions):
 
     selection: Literal["own", "gp", "random"] = Field(
         "own",
-        description="how causes are preselected: as the model has it, by a regression that is learned, or at random",
+        description="preselection of causes: by the model, by a Gaussian process that is learned, or at random",
     )
-    gp: GPOptions = Field(GPOptions(), description='how they are for selection = "gp"')
+    gp: GPOptions = Field(GPOptions(), description='settings for selection = "gp"')
 
 
 class Random(Selection):
-    """Any atoms, in every iteration others."""
+    """Random candidates, which change in every iteration."""
 
     def select(self, context: Context, view: BlockView, point_states: PointStates, count: int) -> np.ndarray:
-        return with_random(context, view.block, np.empty((len(view), 0), np.int32), count)
+        return add_random_atoms(context, view.block, np.empty((len(view), 0), np.int32), count)
 
 
-def chosen(
+def select_candidates(
     selection: Selection, context: Context, view: BlockView, point_states: PointStates, count: int, random: int = 0
 ) -> np.ndarray:
     """Return the candidates of each point in rising order, ``random`` of them drawn at random; (n, count) int32."""
@@ -55,11 +59,11 @@ def chosen(
     if count == atoms:
         return np.tile(np.arange(atoms, dtype=np.int32), (len(view), 1))
     best = selection.select(context, view, point_states, count - random)
-    return with_random(context, view.block, best, count)
+    return add_random_atoms(context, view.block, best, count)
 
 
-def with_random(context: Context, block: Block, best: np.ndarray, count: int) -> np.ndarray:
-    """Return the candidates (n, less) in rising order, and random atoms that make them ``count``."""
+def add_random_atoms(context: Context, block: Block, best: np.ndarray, count: int) -> np.ndarray:
+    """Add random atoms to candidates (n, m), m <= count, in rising order; (n, count) int32."""
     random = count - best.shape[1]
     if not random:
         return best

@@ -1,4 +1,4 @@
-"""The selections by name."""
+"""Selections by name."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from parallel_et.schemes.selection.candidates import Random
 
 
 def selection_of(options: Any, latents: Latents, count: int) -> Selection:
-    """The selection of ``count`` candidates that the keys of [inference] name."""
+    """Return the selection of ``count`` candidates for the keys of [inference]."""
     name = getattr(options, "selection", "own")
     if name == "own" or count >= latents.atoms:
         return Selection()
     if name == "random":
         return Random()
-    from parallel_et.schemes.selection.gp import GPSelection  # loads an optimiser
+    from parallel_et.schemes.selection.gp import GPSelection  # imports an optimiser
 
     return GPSelection(options.gp, latents, count)

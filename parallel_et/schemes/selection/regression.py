@@ -1,7 +1,7 @@
 """Regression by a Gaussian process of low rank: kernels, pivots, features, and the fit of a kernel (TH sec. 4.4).
 
-With pivots P the kernel K of all points is taken for F F^T, F = K_P L^-T and L L^T = K_PP, the incomplete Cholesky
-decomposition; where all points are pivots that is K itself.
+With pivots P the kernel K of all points is approximated by F F^T, with F = K_P L^-T and L L^T = K_PP. This is the
+incomplete Cholesky decomposition, which is exact if all points are pivots.
 """
 
 from typing import NamedTuple
@@ -10,16 +10,20 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
-STEPS = 20
-"""Steps of the optimiser at most, as in the thesis."""
-LENGTHS, VARIANCES, NOISES = (0.2, 5.0), (1e-6, 1e2), (1e-4, 1e1)
-"""Limits of a length, in median distances of points, of variances of a kernel and of those of the white term."""
+MAX_STEPS = 20
+"""Largest number of steps of the optimiser, as in the thesis."""
+LENGTH_LIMITS = (0.2, 5.0)
+"""Limits of the length of the RBF term, in median distances of points."""
+VARIANCE_LIMITS = (1e-6, 1e2)
+"""Limits of the variances of the terms of a kernel."""
+NOISE_LIMITS = (1e-4, 1e1)
+"""Limits of the variance of the white term."""
 
 
 class Kernel(NamedTuple):
-    """Variances of the linear, the RBF and the constant term and of white noise, and the length of the RBF term.
+    """A kernel: variances of the linear, RBF, constant and white term, and the length of the RBF term.
 
-    Points are to be centred, and in units of their median distance.
+    Points must be centred, and in units of their median distance.
     """
 
     linear: float
@@ -29,7 +33,7 @@ class Kernel(NamedTuple):
     white: float
 
     def between(self, A: np.ndarray, B: np.ndarray) -> np.ndarray:
-        """Of all pairs of a row of A (n, D) and one of B (m, D), without white noise; (n, m)."""
+        """Return the kernel of all pairs of a row of A (n, D) and a row of B (m, D), without the white term; (n, m)."""
         if not self.rbf:
             return self.linear * (A @ B.T) + self.bias
         product, scale = A @ (B.T / self.length**2), 0.5 / self.length**2
@@ -45,22 +49,23 @@ class Kernel(NamedTuple):
         return curve
 
     def itself(self, A: np.ndarray) -> np.ndarray:
-        """Of each row of A (n, D) with itself, (n,)."""
+        """Return the kernel of each row of A (n, D) with itself, (n,)."""
         return self.linear * np.einsum("nd,nd->n", A, A) + self.rbf + self.bias
 
 
-START = {
+INITIAL_KERNELS = {
     "linear": Kernel(0.1, 0.0, 1.0, 0.0, 0.05),
     "rbf": Kernel(0.0, 0.1, 1.0, 0.0, 0.05),
     "composed": Kernel(0.1, 0.1, 1.0, 0.1, 0.05),
 }
-"""Kernels before the first fit, by name; what is zero stays so."""
+"""Kernels before the first fit, by name. Terms that are zero stay zero."""
 
 
-def pivoted(kernel: Kernel, points: np.ndarray, rank: int, least: float) -> tuple[np.ndarray, np.ndarray]:
-    """Which of the points (m, D) are pivots, (r,), and L^-T for them, (r, r): r <= rank.
+def choose_pivots(kernel: Kernel, points: np.ndarray, rank: int, least: float) -> tuple[np.ndarray, np.ndarray]:
+    """Choose at most ``rank`` of the points (m, D) as pivots, (r,); return them and L^-T, (r, r).
 
-    Each is the one that those before it explain least; none is added for less than this share of the largest variance.
+    Each pivot is the point with the largest variance given the earlier pivots. The search ends if that variance is
+    below ``least`` times the largest variance.
     """
     left = kernel.itself(points)
     floor, columns, taken = least * left.max(), np.zeros((rank, len(points))), list[int]()
@@ -78,20 +83,20 @@ def pivoted(kernel: Kernel, points: np.ndarray, rank: int, least: float) -> tupl
 
 
 def root_of(gram: np.ndarray, white: float) -> np.ndarray:
-    """C^-T, with C C^T = F^T F + white: by it weights are C^-T C^-1 F^T s, and leverages |F C^-T|^2."""
+    """Return C^-T with C C^T = F^T F + white. Weights are then C^-T C^-1 F^T s, and leverages |F C^-T|^2."""
     C = cholesky(gram + white * np.eye(len(gram)), lower=True)
     return solve_triangular(C, np.eye(len(gram)), lower=True).T
 
 
-def likelihood(
-    logs: np.ndarray, free: list[int], old: Kernel, parts: tuple[np.ndarray, np.ndarray], targets: np.ndarray
+def log_likelihood(
+    logs: np.ndarray, free: list[int], old: Kernel, pairs: tuple[np.ndarray, np.ndarray], targets: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Log marginal likelihood of the targets (m, H) for logarithms of the free numbers of a kernel, and its gradient.
+    """Return the log marginal likelihood of targets (m, H) and its gradient, for logarithms of kernel parameters.
 
-    ``parts`` are the products and the squared distances of all pairs of points, (m, m).
+    ``pairs`` are the products and the squared distances of all pairs of points, (m, m).
     """
     kernel = old._replace(**{Kernel._fields[i]: float(np.exp(x)) for i, x in zip(free, logs, strict=True)})
-    products, squares = parts
+    products, squares = pairs
     m, H = targets.shape
     curve = np.exp(-0.5 * squares / kernel.length**2)
     K = kernel.linear * products + kernel.rbf * curve + kernel.bias
@@ -110,19 +115,19 @@ def likelihood(
     return value, np.array([0.5 * slopes[i]() for i in free])
 
 
-def fitted(kernel: Kernel, points: np.ndarray, targets: np.ndarray) -> Kernel:
-    """The kernel of most marginal likelihood that the optimiser finds, of the same terms, within the limits."""
+def fit_kernel(kernel: Kernel, points: np.ndarray, targets: np.ndarray) -> Kernel:
+    """Return the kernel that maximises the marginal likelihood, with the same terms and within the limits."""
     free = [i for i, value in enumerate(kernel) if value and (Kernel._fields[i] != "length" or kernel.rbf)]
-    limits = {"length": LENGTHS, "white": NOISES}
-    bounds = [tuple(np.log(limits.get(Kernel._fields[i], VARIANCES))) for i in free]
+    limits = {"length": LENGTH_LIMITS, "white": NOISE_LIMITS}
+    bounds = [tuple(np.log(limits.get(Kernel._fields[i], VARIANCE_LIMITS))) for i in free]
     products = points @ points.T
     norms = np.diag(products)
-    parts = products, np.maximum(norms[:, None] + norms - 2 * products, 0.0)
+    pairs = products, np.maximum(norms[:, None] + norms - 2 * products, 0.0)
 
     def cost(logs: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = likelihood(logs, free, kernel, parts, targets)
+        value, slope = log_likelihood(logs, free, kernel, pairs, targets)
         return -value / targets.size, -slope / targets.size
 
-    begin = np.log([kernel[i] for i in free])
-    found = minimize(cost, begin, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": STEPS})
+    initial = np.log([kernel[i] for i in free])
+    found = minimize(cost, initial, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": MAX_STEPS})
     return kernel._replace(**{Kernel._fields[i]: float(np.exp(x)) for i, x in zip(free, found.x, strict=True)})
