@@ -10,6 +10,7 @@ import pytest
 from launch import call, launch
 from PIL import Image
 
+from parallel_et import fit
 from parallel_et.__main__ import COMMANDS
 from parallel_et.job.job import SECTIONS, read_job
 
@@ -31,11 +32,28 @@ def test_the_trace_of_a_point_is_on_the_page_about_the_architecture(tmp_path):
 
 
 def test_the_model_on_the_page_about_adding_a_model_is_the_example(monkeypatch, capsys):
-    source, check = blocks("docs/how-to/adding-a-model.md", "python")
+    source, _, _, check = blocks("docs/how-to/adding-a-model.md", "python")
     assert source == (ROOT / "examples/own_model.py").read_text()
     monkeypatch.chdir(ROOT / "examples")
     exec(compile(check, "adding-a-model", "exec"), {})
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("example", [1, 2])
+def test_further_models_on_the_page_about_adding_a_model_find_the_true_fields(example, tmp_path):
+    (tmp_path / "model.py").write_text(blocks("docs/how-to/adding-a-model.md", "python")[example])
+    rng = np.random.default_rng(1)
+    fields = rng.normal(size=(6, 3))
+    Y = rng.choice(example + 1, (800, 3), p=[0.6, 0.4] if example == 1 else [0.6, 0.25, 0.15]) @ fields.T
+    Y += rng.laplace(0, 0.1, Y.shape) if example == 1 else 0.1 * rng.normal(size=Y.shape)
+    job = {
+        "model": {"file": str(tmp_path / "model.py"), "causes": 3, "init": {"W": {"moments": "third"}}},
+        "inference": {"scheme": "exact"},
+        "anneal": {"iterations": 30},
+    }
+    result = fit(job, Y)
+    assert (np.diff(result.history["free_energy"]) > -1e-9).all()
+    assert result.W[:, np.abs(fields.T @ result.W).argmax(1)] == pytest.approx(fields, abs=0.05)
 
 
 @pytest.mark.parametrize("text", [*blocks("README.md", "toml"), *blocks("docs/reference/job-file.md", "toml")])
