@@ -7,11 +7,12 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # a process starts a fifth faster where Python keeps the modules that it has compiled
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo test docs parallel-hdf5 test-parallel-hdf5 fuzz soak soak-openmpi cluster lint clean
+.PHONY: help venv demo test test-quick docs parallel-hdf5 test-parallel-hdf5 fuzz soak soak-openmpi cluster lint clean
 
 help:
 	@echo "make demo   train jobs/demo.toml on two ranks and show what was learned"
 	@echo "make test   run the whole test suite"
+	@echo "make test-quick          run the fastest tests, in a minute"
 	@echo "make docs   build the documentation into docs/_build; begin with index.html"
 	@echo "make soak   disturb runs of all models and schemes 1000 times, go on on other ranks, compare with undisturbed runs"
 	@echo "make soak-openmpi        the same with Open MPI, in a .venv-openmpi of its own"
@@ -39,6 +40,9 @@ test: venv
 	python -m pytest --with-mpi -n 4 --dist loadfile --no-loadscope-reorder
 	for n in $(RANKS); do mpirun -n $$n python -m pytest --with-mpi -m mpi || exit 1; done
 
+test-quick: venv
+	python -m pytest --quick -n 2
+
 docs: .venv/docs
 	sphinx-build -W --keep-going -n -E -a -q docs docs/_build
 	@echo "docs/_build/index.html"
@@ -56,15 +60,15 @@ test-parallel-hdf5: parallel-hdf5
 
 soak: venv
 	mpirun -n 2 python -m parallel_et compile
-	python tests/soak.py
+	python tests/support/soak.py
 
 soak-openmpi: .venv-openmpi/ready
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
-	OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx .venv-openmpi/bin/python tests/soak.py
+	OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx .venv-openmpi/bin/python tests/support/soak.py
 
 cluster: venv
 	mpirun -n 2 python -m parallel_et compile
-	python tests/cluster_soak.py --faults 100
+	python tests/support/cluster_soak.py --faults 100
 
 .venv-openmpi/ready: setup.cfg pyproject.toml
 	$(PYTHON) -m venv .venv-openmpi
@@ -73,12 +77,13 @@ cluster: venv
 
 fuzz: venv
 	mpirun -n 2 python -m parallel_et compile
-	python tests/fuzz.py
+	python tests/support/fuzz.py
 
 lint: venv
 	ruff check .
 	ruff format --check .
 	mypy
+	python .ci/prose.py
 
 clean:
 	rm -rf .venv .venv-openmpi build docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -28,7 +28,7 @@ SECTION = re.compile(
 
 
 class Violation(NamedTuple):
-    """A place in a file and what is wrong there."""
+    """A place in a file and the rule that it breaks."""
 
     path: str
     line: int
@@ -60,7 +60,7 @@ def check_start(path: str, line: int, text: str) -> Iterator[Violation]:
 
 
 def check_docstring(path: str, node: ast.AST, line: int, text: str) -> Iterator[Violation]:
-    """Yield what is wrong with a docstring, or with the string below a constant."""
+    """Yield the violations of a docstring, or of the string below a constant."""
     yield from check_words(path, line, text)
     yield from check_start(path, line, text)
     prose = SECTION.split(text)[0]

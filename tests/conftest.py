@@ -1,7 +1,11 @@
 """Settings of all tests: one BLAS thread, output of the root only, and an abort of all ranks after a failure."""
 
+import json
 import signal
 import sys
+from collections import Counter
+from itertools import accumulate
+from pathlib import Path
 
 import pytest
 from mpi4py import MPI
@@ -10,29 +14,45 @@ from threadpoolctl import threadpool_limits
 from parallel_et.control import signals
 
 threadpool_limits(1)
-LONG = (
-    "test_slurm",
-    "test_box",
-    "test_compile",
-    "test_soak",
-    "test_fuzz",
-    "test_relations",
-    "test_patches",
-    "test_launch",
-    "test_stop",
-    "test_trials",
-    "test_bits",
-    "test_faults",
-    "test_kept",
-    "test_examples",
-    "test_memory",
-    "test_estimator",
-)
-"""Slow test files. They run first, so that all workers end at about the same time."""
+DURATIONS = Path(__file__).with_name("durations.json")
+"""Seconds of each test file, as ``--store-durations`` has measured them."""
+QUICK_SECONDS = 60.0
+"""Sum of the measured seconds of the files that ``--quick`` runs."""
+measured = Counter()
 
 
-def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="run only the test files that take the least time")
+    parser.addoption(
+        "--store-durations", action="store_true", help=f"write the seconds of each file to {DURATIONS.name}"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Run slow files first, so that all workers end at about the same time."""
+    seconds = json.loads(DURATIONS.read_text())
+    names = sorted({file_of(item.nodeid) for item in items}, key=lambda name: seconds.get(name, 0.0))
+    if config.getoption("quick"):
+        sums = accumulate(seconds.get(name, 0.0) for name in names)
+        names = [name for name, total in zip(names, sums, strict=True) if total <= QUICK_SECONDS]
+        skipped = [item for item in items if file_of(item.nodeid) not in names]
+        config.hook.pytest_deselected(items=skipped)
+        items[:] = [item for item in items if file_of(item.nodeid) in names]
+    items.sort(key=lambda item: -names.index(file_of(item.nodeid)))
+
+
+def pytest_runtest_logreport(report):
+    measured[file_of(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish(session):
+    if session.config.getoption("store_durations") and not hasattr(session.config, "workerinput"):
+        rounded = {name: round(seconds, 1) for name, seconds in sorted(measured.items())}
+        DURATIONS.write_text(json.dumps(rounded, indent=1) + "\n")
+
+
+def file_of(nodeid):
+    return nodeid.partition("::")[0].removeprefix("tests/")
 
 
 @pytest.hookimpl(trylast=True)

@@ -40,7 +40,7 @@ def test_parameters_and_free_energy_are_bit_equal(on_one_rank, threads):
 
 
 def test_parameters_and_free_energy_are_bit_equal_on_seven_ranks_of_one_and_two_threads(on_one_rank, tmp_path):
-    done = launch(7, HERE / "many_fits.py", tmp_path)
+    done = launch(7, HERE / "support/many_fits.py", tmp_path)
     assert done.returncode == 0, done.stderr
     for threads, names in ((1, PARALLEL_JOBS), (2, THREADED_JOBS)):
         assert_same(np.load(tmp_path / f"{threads}.npz"), results_of(on_one_rank, names))

@@ -10,7 +10,7 @@ import pytest
 from box import PROGRAMS, SHARED, Box, until
 from cluster import PROGRAMS as OF_SLURM
 from cluster_soak import choose, soak
-from needs import SEARCH, need, without
+from requirements import SEARCH, need, without
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,7 +56,7 @@ with Box() as box:
     print(*(pid for node in (box.head, *box.nodes.values()) for pid in (node.init, *node.pids())), flush=True)
     sys.stdin.readline() == "error\\n" and 1 / 0
 """
-    words = [sys.executable, "-c", code, Path(__file__).parent]
+    words = [sys.executable, "-c", code, Path(__file__).parent / "support"]
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     pids = process.stdout.readline().split()
     assert len(pids) > 15

@@ -42,7 +42,7 @@ def case(rng, folder):
 def test_damaged_input_is_refused_in_one_line_or_harmless(kind):
     seed = fuzz.today()
     outcome = fuzz.fuzz(kind, seed, seconds=SECONDS)
-    assert not outcome.wrong, f"python tests/fuzz.py {kind} --seed {seed} --case {outcome.wrong}"
+    assert not outcome.wrong, f"python tests/support/fuzz.py {kind} --seed {seed} --case {outcome.wrong}"
     assert outcome.counts.total() > 0
 
 

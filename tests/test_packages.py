@@ -11,7 +11,7 @@ import parallel_et
 
 PACKAGE = Path(*parallel_et.__path__)
 MAY_IMPORT = {
-    # package: what it may import, besides errors
+    # package: the packages that it may import, in addition to errors
     "control": (),
     "kernels": (),
     "parallel": ("control", "kernels"),

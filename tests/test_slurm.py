@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cluster import PROGRAMS, Cluster
 from launch import call, paused
-from needs import need, without
+from requirements import need, without
 
 from parallel_et.runs.api import load
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import soak
-from every import SCHEME_KEYS, names
+from every_model import SCHEME_KEYS, names
 from launch import CLEAN, here
 from soaking.cases import Case, all_cases, make_case
 from soaking.tally import Tally

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from launch import launch
 from mpi4py import MPI
-from needs import need
 from numpy.lib.stride_tricks import sliding_window_view
+from requirements import need
 from scipy.io import wavfile
 
 from parallel_et.control.signals import signals_restored

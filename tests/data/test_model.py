@@ -1,8 +1,8 @@
 import h5py
 import numpy as np
 import pytest
+from damaged_results import put, small_result
 from problems import random_params
-from sealing import put, small_result
 
 from parallel_et.errors import UserError
 from parallel_et.job.job import check_job

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from launch import call
-from needs import need_package
+from requirements import need_package
 
 from parallel_et.inference.diagnostics import data_warnings
 from parallel_et.job.job import read_job

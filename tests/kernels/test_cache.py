@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from damaged_results import spoil
 from launch import CLEAN, TIMEOUT_SECONDS, launch
-from sealing import spoil
 
 SCRIPT = """
 from parallel_et.kernels import cache, kernel

@@ -8,7 +8,7 @@ import time
 import h5py
 import numpy as np
 import pytest
-from needs import need
+from requirements import need
 from scipy.io import wavfile
 
 from parallel_et.control.signals import signals_restored

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 from launch import call
-from needs import need_package
+from requirements import need_package
 from scipy.io import wavfile
 
 from parallel_et.errors import UserError

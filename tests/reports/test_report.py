@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from launch import call, ended, launch, start, wait_for
 from matplotlib.image import imread
-from needs import need
-from pages import Page, browse, coloured, pictures
+from report_pages import Page, browse, coloured, pictures
+from requirements import need
 
 from parallel_et.control.progress import Reporter
 from parallel_et.inference.posterior import Inference

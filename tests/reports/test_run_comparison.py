@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from launch import call
 from matplotlib.image import imread
-from needs import need
-from pages import Page, browse, coloured, pictures
+from report_pages import Page, browse, coloured, pictures
+from requirements import need
 
 from parallel_et import load
 from parallel_et.data.base import ArrayRows

@@ -7,9 +7,9 @@ import signal
 import h5py
 import numpy as np
 import pytest
+from damaged_results import change, put
 from launch import call, ended, learned, ranks_of, start, train, wait_for, with_startup_code
 from restarts import checkpoints
-from sealing import change, put
 
 from parallel_et import load
 from parallel_et.errors import UserError

@@ -15,7 +15,7 @@ from parallel_et.parallel.communicator import Ranks
 from parallel_et.parallel.shards import Shard
 from parallel_et.runs.checkpoints import digest
 
-HERE = Path(__file__).parent.parent
+HERE = Path(__file__).parents[1] / "support"
 JOB = """
 [model]
 name = "linca"
@@ -24,7 +24,7 @@ learn = ["W", "sigma"]
 [data]
 source = "data.npy"
 [inference]
-file = "moody.py"
+file = "random_temperature.py"
 candidates = 4
 gamma = 2
 [anneal]
@@ -39,7 +39,7 @@ checkpoint = {{ every = 10, keep = 2 }}
 def place(tmp_path_factory):
     """A folder with data and a custom scheme that has point states."""
     place = tmp_path_factory.mktemp("kept")
-    shutil.copy(HERE / "moody.py", place)
+    shutil.copy(HERE / "random_temperature.py", place)
     np.save(place / "data.npy", np.random.default_rng(1).normal(size=(1000, 12)))
     return place
 
@@ -60,7 +60,7 @@ def files(place):
 def killed(place, tmp_path_factory):
     """A run that was killed twice, each time after a checkpoint."""
     here, place = place, tmp_path_factory.mktemp("killed")
-    for name in ("data.npy", "moody.py"):
+    for name in ("data.npy", "random_temperature.py"):
         shutil.copy(here / name, place)
     (place / "job.toml").write_text(JOB.format(iterations=60))
     pause = paused(place, "runs.checkpoints", "Checkpoints.save")
@@ -121,7 +121,7 @@ GP = '\nselection = "gp"\ngp = {rank = 40, every = 4}'
 )
 def test_kept_states_survive_a_kill_other_ranks_a_cut_and_streaming(batch, model, selection, place, tmp_path):
     search = 'scheme = "tv"\nstates = 7\ngamma = 4\npropose = {select = 3, flip = 3, marginals = 2}' + selection
-    text = JOB.format(iterations=30).replace('file = "moody.py"\ncandidates = 4\ngamma = 2', search)
+    text = JOB.format(iterations=30).replace('file = "random_temperature.py"\ncandidates = 4\ngamma = 2', search)
     text = text.replace('name = "linca"\ncauses = 6\nlearn = ["W", "sigma"]', model) if model else text
     text = text if batch is None else text.replace("[anneal]", f"[anneal]\nbatch = {batch}")  # 7 or more a pass
     shutil.copy(place / "data.npy", tmp_path)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
-from sealing import change, put, small_result
+from damaged_results import change, put, small_result
 
 from parallel_et.errors import UserError
 from parallel_et.runs.checkpoints import read

@@ -13,7 +13,7 @@ from parallel_et.core.types import Settings
 from parallel_et.inference.posterior import Inference
 from parallel_et.parallel.communicator import Ranks
 
-SLAB = str(Path(__file__).parents[1] / "slab.py")
+SLAB = str(Path(__file__).parents[1] / "support/slab_model.py")
 SPREAD, D, H = 0.5, 5, 3
 SUPPORTS = np.array(list(product((0, 1), repeat=H)))
 PARAMS = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from every import build, data, examples, job, label, names, variants
+from every_model import build, data, examples, job, label, names, variants
 
 from parallel_et import fit
 from parallel_et.core.model import EnumeratingView

@@ -11,7 +11,7 @@ from launch import call, ended, learned, ranks_of, start, train, wait_for, with_
 from problems import job_table, problem_of, random_data, random_params
 from scipy.special import expit, logsumexp, ndtri
 from scipy.stats import chi2
-from slab import SPREAD, Slab, SlabView
+from slab_model import SPREAD, Slab, SlabView
 
 from parallel_et import fit
 from parallel_et.core.gibbs import Chains, Sweeps

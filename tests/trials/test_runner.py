@@ -11,8 +11,8 @@ from tempfile import mkdtemp
 import h5py
 import numpy as np
 import pytest
+from damaged_results import change, put
 from launch import call, ended, launch, paused, ranks_of, start, wait_for
-from sealing import change, put
 
 from parallel_et.cli.trials import main
 from parallel_et.job.job import read_job

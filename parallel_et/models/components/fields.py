@@ -11,7 +11,7 @@ W = Param("DH", "generative fields, one for each cause")
 
 
 def divide_or_keep(total: np.ndarray, weight: np.ndarray, least: float, old: np.ndarray) -> np.ndarray:
-    """Return total / weight where the weight is above the ``min_active``, and the ``old`` values elsewhere."""
+    """Return total / weight where the weight is above ``least``, and the ``old`` values elsewhere."""
     known = weight > least
     return np.where(known, total / np.where(known, weight, 1.0), old)
 

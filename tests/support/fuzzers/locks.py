@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sealing import spoil
+from damaged_results import spoil
 
 from parallel_et.storage import lock
 from parallel_et.storage.lock import Lock

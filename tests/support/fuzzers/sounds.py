@@ -2,8 +2,8 @@
 
 import numpy as np
 import soundfile
+from damage import spoil
 from scipy.io import wavfile
-from spoil import spoil
 
 from parallel_et.preprocessing.recordings import RecordingCollection, SoundSteps
 from parallel_et.preprocessing.wave_files import read_recording

@@ -6,9 +6,9 @@ import zlib
 import h5py
 import numpy as np
 import tifffile
+from damage import spoil
 from PIL import Image
 from scipy.io import savemat
-from spoil import spoil
 
 from parallel_et.preprocessing.filters import Steps
 from parallel_et.preprocessing.image_collection import ImageCollection

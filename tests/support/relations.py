@@ -1,7 +1,7 @@
 """Check relations between fits for many seeds, and print the broken relations by model.
 
-Run ``python tests/relations.py --seeds 10``. ``--only`` selects models and ``--relation`` relations by a part of the
-name. With ``--noise`` models are compared with longer arithmetic instead, for noise of all sizes.
+Run ``python tests/support/relations.py --seeds 10``. ``--only`` selects models and ``--relation`` relations by a part
+of the name. With ``--noise`` models are compared with longer arithmetic instead, for noise of all sizes.
 """
 
 import argparse
@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import every
+import every_model
 import numpy as np
-from changes import RELATIONS
+from invariances import RELATIONS
 from metamorphic import case_of, schemes_of, worst
-from noise import Verdict, judged
+from noise_levels import Verdict, judged
 from threadpoolctl import threadpool_limits
 
 SHOWN = 30
@@ -53,7 +53,7 @@ def tried(model: dict[str, Any], scheme: str, seed: int, part: str = "") -> Iter
             ratio, where = worst(changed, seed, known)
         except Exception as error:  # a relation is also broken if the changed case is refused
             ratio, where = np.inf, f"{type(error).__name__}: {error!s:.200}"
-        yield Outcome(every.label(model), scheme, name, seed, ratio, where)
+        yield Outcome(every_model.label(model), scheme, name, seed, ratio, where)
 
 
 def table(outcomes: list[Outcome]) -> Iterator[str]:
@@ -103,14 +103,14 @@ def main() -> int:
         return noise(args)
     outcomes, begun = [], time.perf_counter()
     with threadpool_limits(1):
-        for model in every.models():
-            if args.only not in every.label(model):
+        for model in every_model.models():
+            if args.only not in every_model.label(model):
                 continue
             for scheme in schemes_of(model):
                 if args.scheme in ("", scheme):
                     for seed in range(args.first, args.first + args.seeds):
                         outcomes += tried(model, scheme, seed, args.relation)
-            print(f"{every.label(model)}: {len(outcomes)} tried", file=sys.stderr, flush=True)
+            print(f"{every_model.label(model)}: {len(outcomes)} tried", file=sys.stderr, flush=True)
     print("\n".join(table(outcomes)))
     broken = sorted((one for one in outcomes if one.broken), key=lambda one: -one.ratio)
     print(f"{len(broken)} of {len(outcomes)} relations are broken, {time.perf_counter() - begun:.0f} s")
@@ -126,8 +126,8 @@ def noise(args: argparse.Namespace) -> int:
     """Run the command with --noise."""
     verdicts = list[Verdict]()
     with threadpool_limits(1):
-        for model in every.models():
-            for seed in range(args.first, args.first + args.seeds) if args.only in every.label(model) else ():
+        for model in every_model.models():
+            for seed in range(args.first, args.first + args.seeds) if args.only in every_model.label(model) else ():
                 verdicts += judged(model, seed)
     print("\n".join(of_noise(verdicts)))
     return 1 if any(one.word == "silent" for one in verdicts) else 0

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import every
+import every_model
 import numpy as np
 from problems import problem_of
 
@@ -136,7 +136,7 @@ def suits(job: dict[str, Any]) -> bool:
 
 def job_of(model: dict[str, Any], scheme: str, seed: int) -> dict[str, Any]:
     """Return a short job of a model and a scheme. The seed determines the choice of keys."""
-    kind = every.class_of(model)
+    kind = every_model.class_of(model)
     absent = kind.Options.absent(model)
     learn = [name for name in kind.learns or kind.params if name not in absent]
     each = [name for name in learn if kind.params[name].each and seed % 2]
@@ -153,8 +153,8 @@ def case_of(model: dict[str, Any], scheme: str, seed: int) -> Case:
     """Return data that the model draws with random parameters, and other initial parameters."""
     job, rng = job_of(model, scheme, seed), np.random.default_rng([seed, 1])
     whole = Case(job, np.empty((0, D)), {}).model
-    Y = whole.draw(every.begin(whole, N, rng), rng, N)[0]
-    return Case(job, Y, every.begin(whole, N, rng))
+    Y = whole.draw(every_model.begin(whole, N, rng), rng, N)[0]
+    return Case(job, Y, every_model.begin(whole, N, rng))
 
 
 def rounded(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import every
+import every_model
 import numpy as np
-from judge import JUDGES, LONG
+from long_double import JUDGES, LONG
 from metamorphic import Case, job_of, suits
 from problems import iterate, problem_of, settings_at
 
@@ -103,12 +103,12 @@ def case_for(model: dict[str, Any], seed: int) -> Case:
     job = job_of(model, "exact", seed)
     job = {**job, "model": {**job["model"], "causes": H, **({"reg": 0.0} if model.get("name") == "gmm" else {})}}
     case = Case({**job, "anneal": {"iterations": 1, "temperature": 1.0}}, np.empty((0, D)), {})
-    return replace(case, start=every.begin(case.model, N, np.random.default_rng([seed, 4])))
+    return replace(case, start=every_model.begin(case.model, N, np.random.default_rng([seed, 4])))
 
 
 def judged(model: dict[str, Any], seed: int, factors: Sequence[float] = FACTORS) -> Iterator[Verdict]:
     """Yield all verdicts of a model for a seed; none for a model without a judge."""
-    name = model.get("name", every.label(model))
+    name = model.get("name", every_model.label(model))
     if name not in JUDGES or model.get("noise", "gauss") != "gauss" or not suits(job_of(model, "exact", 0)):
         return
     for setting, factor, case in settings(case_for(model, seed), seed, factors):
@@ -117,7 +117,7 @@ def judged(model: dict[str, Any], seed: int, factors: Sequence[float] = FACTORS)
         except UserError:
             errors, lines = {REFUSED: np.inf}, []
         for quantity, error in errors.items():
-            yield Verdict(every.label(model), setting, factor, seed, quantity, error, reported(quantity, lines))
+            yield Verdict(every_model.label(model), setting, factor, seed, quantity, error, reported(quantity, lines))
 
 
 def reported(quantity: str, lines: list[str]) -> bool:

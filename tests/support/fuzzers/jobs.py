@@ -31,7 +31,7 @@ SMALL = 20_000_000
 FITTED = 0.2
 """Fraction of the started jobs that run an iteration."""
 HERE = Path(__file__).parent.parent
-JOBS = HERE.parent / "jobs"
+JOBS = HERE.parents[1] / "jobs"
 HOSTILE = [
     *(0, 1, -1, 2, 3, 2**31, 2**63 - 1, 2**63, 2**64, -(2**63) - 1, 10**11, 10**20, 10**400, -(10**400)),
     *(0.0, -0.0, 0.5, 1.0, 1e-300, 5e-324, 1e50, 1e51, 1e100, 1e154, 1e200, 1.7e308, -1e200, 1e-50, 1e9),
@@ -49,8 +49,8 @@ bases: list[dict[str, Any]] = []
 def prepare(folder: Path) -> None:
     """Write points for jobs that read a file, a model and a scheme, and files that are neither."""
     np.save(folder / "data.npy", np.random.default_rng(1).normal(size=(40, 6)))
-    copy(HERE.parent / "examples/ternary.py", folder / "model.py")
-    copy(HERE / "moody.py", folder / "scheme.py")
+    copy(HERE.parents[1] / "examples/ternary.py", folder / "model.py")
+    copy(HERE / "random_temperature.py", folder / "scheme.py")
     (folder / "large.py").write_bytes(b"#" * (2 << 20))
     (folder / "folder.py").mkdir()
 

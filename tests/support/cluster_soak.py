@@ -1,7 +1,7 @@
 """Cause faults on clusters in a box, and compare the results with that of an undisturbed run.
 
-python tests/cluster_soak.py [--faults 100] [--boxes 4] [--seed N]    prints a table of the outcomes
-python tests/cluster_soak.py --shell [--slurm]                        opens a shell on the head of a box
+python tests/support/cluster_soak.py [--faults 100] [--boxes 4] [--seed N]    prints a table of the outcomes
+python tests/support/cluster_soak.py --shell [--slurm]                        opens a shell on the head of a box
 """
 
 import argparse
@@ -21,7 +21,7 @@ from box import HEAD, SHARED, Box, BoxCluster, until
 from cluster import PATH
 from launch import TIMEOUT_SECONDS, learned
 
-SCRIPTS = Path(__file__).parent.parent / "slurm"
+SCRIPTS = Path(__file__).parents[2] / "slurm"
 JOB = """
 [model]
 name = "linca"

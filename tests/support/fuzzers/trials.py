@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from sealing import change, disturb, small_result, spoil
+from damaged_results import change, disturb, small_result, spoil
 
 from parallel_et.storage.atomic import hdf5_image
 from parallel_et.storage.checksum import write_with_checksum

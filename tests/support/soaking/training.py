@@ -10,11 +10,11 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from damage import spoil
 from launch import learned
 from soaking.cases import Case, write_case
 from soaking.commanded import ASKS, EXIT_STOPPED, KILLS, OPEN_MPI, Commanded, Start, Way, stopped_a_while
 from soaking.tally import COMPARED, Tally
-from spoil import spoil
 
 RUN = Path("runs/job")
 FOREVER = 1 << 30

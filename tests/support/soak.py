@@ -1,8 +1,8 @@
 """Disturb runs many times, resume them on other numbers of ranks, and compare their results with undisturbed runs.
 
-python tests/soak.py [--disturbances 1000] [--jobs 2] [--seed N] [--first K] [--on here]
+python tests/support/soak.py [--disturbances 1000] [--jobs 2] [--seed N] [--first K] [--on here]
 
-Every model with each of its schemes and the jobs of tests/many_fits.py are trained and disturbed several times.
+Every model with each of its schemes and the jobs of tests/support/many_fits.py are trained and disturbed several times.
 The commands infer, patches and trials are also disturbed.
 After each disturbance the newest checkpoint, and at the end the result, is compared with an undisturbed run by bits.
 Ctrl-C and SIGTERM end the soak early, with the table so far.

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from cluster import Cluster
 from launch import CLEAN, TIMEOUT_SECONDS, command
-from needs import SEARCH
+from requirements import SEARCH
 
 PROGRAMS = ("ip", "mount", "nsenter", "setpriv", "unshare", "ssh", "sshd", "ssh-keygen")
 SHARED = Path("/mnt")
@@ -60,7 +60,7 @@ exec >/dev/null
 while :; do sleep 86400 & wait; done
 """
 """Script of process 1 of a node, which also adopts orphaned processes."""
-VISIBLE = (str(Path(__file__).resolve().parents[1]), sys.prefix, sys.base_prefix)
+VISIBLE = (str(Path(__file__).resolve().parents[2]), sys.prefix, sys.base_prefix)
 """Directories of this machine with the programs that nodes run."""
 SSHD = """
 ListenAddress 0.0.0.0

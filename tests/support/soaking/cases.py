@@ -6,7 +6,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
-from every import SCHEME_KEYS, accepts, build, data, examples, job, label, names, schemes_of, variants
+from every_model import SCHEME_KEYS, accepts, build, data, examples, job, label, names, schemes_of, variants
 from many_fits import ANNEAL, FULL, GP, JOBS, data_of, table_of
 from problems import problem_of
 

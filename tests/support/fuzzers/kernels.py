@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from spoil import spoil
+from damage import spoil
 
 from parallel_et.errors import UserError
 from parallel_et.kernels import cache, cache_files, kernel

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launch import CLEAN
-from needs import SEARCH
+from requirements import SEARCH
 
 CONFIGURATION = """
 ClusterName=test

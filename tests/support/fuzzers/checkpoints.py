@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from damaged_results import change, disturb, small_result, spoil
 from fuzzers.results import check
-from sealing import change, disturb, small_result, spoil
 
 from parallel_et.runs.directory import RunDirectory
 

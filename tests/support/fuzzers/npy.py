@@ -1,7 +1,7 @@
 """Damaged .npy files as the data of a run."""
 
 import numpy as np
-from spoil import spoil
+from damage import spoil
 
 from parallel_et.data.files import FileRows
 from parallel_et.runs.setup import largest_magnitudes

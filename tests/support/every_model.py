@@ -16,7 +16,7 @@ from parallel_et.models import MODELS
 from parallel_et.schemes import SCHEMES
 
 D, H = 6, 4
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 KEYS = {"inveca": {"rows": 1, "size": 1}, "rmca": {"total": 18.0}}
 """Keys without which a model does not accept these points."""
 SCHEME_KEYS = {

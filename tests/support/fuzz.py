@@ -1,8 +1,8 @@
 """Feeds damaged and hostile input to the package, which must refuse it in one line, or accept correct data only.
 
-python tests/fuzz.py [KIND ...] [--cases 10000] [--seconds S] [--seed N] [--case K]
+python tests/support/fuzz.py [KIND ...] [--cases 10000] [--seconds S] [--seed N] [--case K]
 
-A kind is a module of tests/fuzzers with two functions:
+A kind is a module of tests/support/fuzzers with two functions:
 
 * ``prepare(folder)`` writes valid input
 * ``case(rng, folder)`` damages input and gives it to the package
@@ -208,7 +208,10 @@ def main() -> int:
         for outcome in pool.map(lambda kind: fuzz(kind, args.seed, args.cases, args.seconds), chosen):
             print(outcome.row(), flush=True)
             for case, text in outcome.wrong[:MAX_REPORTED_CASES]:
-                print(f"  python tests/fuzz.py {outcome.kind} --seed {args.seed} --case {case}: {text}", flush=True)
+                print(
+                    f"  python tests/support/fuzz.py {outcome.kind} --seed {args.seed} --case {case}: {text}",
+                    flush=True,
+                )
             wrong += outcome.counts["wrong"]
     return 1 if wrong else 0
 

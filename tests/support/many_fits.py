@@ -26,16 +26,17 @@ ET = {"candidates": 4, "gamma": 2, "singletons": True}
 ROW_INDEPENDENT = {"candidates": 4, "gamma": 2}
 HERE = Path(__file__).parent
 REAL_NODE_COMMUNICATOR = shared_memory.node_communicator
-TERNARY = {"file": str(HERE.parent / "examples/ternary.py")}
+TERNARY = {"file": str(HERE.parents[1] / "examples/ternary.py")}
 OCA = {"name": "oca", "causes": 5, "learn": ["W", "T", "sigma", "pi"]}
 INVECA = {"name": "inveca", "causes": 4, "size": 2, "channels": 1, "learn": ["W", "T", "sigma", "pi"]}
 GSC = {"name": "gsc", "learn": ["W", "sigma", "pi", "mu", "psi"]}
-COUNTS = {"file": str(HERE.parent / "examples/own_model.py")}
+COUNTS = {"file": str(HERE.parents[1] / "examples/own_model.py")}
 SEARCH = {"select": 3, "near": 2, "flip": 3, "toggle": 9, "cross": 3, "marginals": 2, "prior": 2, "blind": 2}
 TV = {"scheme": "tv", "states": 9, "gamma": 5, "propose": SEARCH}
-MOODY = {"file": str(HERE / "moody.py"), **ET}
-SLAB = {"file": str(HERE / "slab.py"), "causes": 4}
-DRAWING = {"file": str(HERE / "slab.py"), "candidates": 3, "gamma": 2, "draws": 5}
+MOODY = {"file": str(HERE / "random_temperature.py"), **ET}
+LEARNED = {"file": str(HERE / "learned_temperature.py"), **ET}
+SLAB = {"file": str(HERE / "slab_model.py"), "causes": 4}
+DRAWING = {"file": str(HERE / "slab_model.py"), "candidates": 3, "gamma": 2, "draws": 5}
 SAMPLE = {"scheme": "sample", "candidates": 4, "samples": 200, "chains": 10}
 GP = {"selection": "gp", "gp": {"rank": 40, "every": 2}}
 FULL = {"selection": "gp", "gp": {"rank": 500, "kernel": "rbf", "every": 3}}
@@ -102,7 +103,13 @@ JOBS = {
     "clusters of counts": ({"name": "pmm"}, {"candidates": 3}, 150, "float64", ANNEAL),
     "ternary": (TERNARY, ET, 150, "float64", ANNEAL),
     "counts": (COUNTS, {"scheme": "exact"}, 150, "float64", ANNEAL),
-    "a scheme that learns": ({"name": "nmf"}, {"file": str(HERE / "learning.py"), **ET}, 211, "float64", ANNEAL),
+    "a scheme that learns": (
+        {"name": "nmf"},
+        LEARNED,
+        211,
+        "float64",
+        ANNEAL,
+    ),
     "draws": (SLAB, DRAWING, 150, "float64", ANNEAL),
     "values": ({**GSC, "each": ["pi", "mu", "psi"]}, ET, 403, "float64", ANNEAL),
     "kept values": (GSC, TV, 211, "float32", ANNEAL),
@@ -154,7 +161,7 @@ JOBS = {
     "a point at a time": ({"name": "nmf"}, ET, 33, "float64", {**ANNEAL, "iterations": 12, "batch": 1}),
     "a scheme that learns in batches": (
         {"name": "nmf"},
-        {"file": str(HERE / "learning.py"), **ET},
+        LEARNED,
         211,
         "float64",
         {**ANNEAL, "batch": 64},

@@ -4,7 +4,7 @@ import os
 
 import h5py
 import numpy as np
-from spoil import spoil
+from damage import spoil
 
 from parallel_et.data import files
 from parallel_et.storage.subprocess_reader import SubprocessReader
