@@ -48,7 +48,7 @@ def test_a_violation_in_a_page_is_found(text, found):
 
 
 def test_plain_sentences_are_accepted():
-    python = '"""A module.\n\nIt has one function."""\n\ndef f():\n    """Return the sum of ``knobs``, e.g. of two."""\n'
+    python = '"""A module.\n\nIt has one function."""\n\ndef f():\n    """Return a sum of ``knobs``, e.g. two."""\n'
     assert messages(prose.check_python, python) == []
-    page = "# How many causes?\n\nA sentence, by Lücke et al. (2010), of `so many` words.\n\n```\nWhat. Is. This.\n```\n"
+    page = "# How many causes?\n\nBy Lücke et al. (2010), of `so many` words.\n\n```\nWhat. Is. This.\n```\n"
     assert messages(prose.check_markdown, page) == []

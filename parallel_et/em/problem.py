@@ -106,7 +106,7 @@ class Problem:
         shapes = {name: one.shape for name, one in declared.items()}
         summary = self.summary.within(largest) if trainable is self.model else self.summary
         bounds = {
-            name: one.bound if isinstance(one.bound, float) else one.bound(params, summary)
+            name: one.bound(params, summary) if callable(one.bound) else float(one.bound)
             for name, one in declared.items()
         }
         sums = [ExactSum(shapes, work_sharing if self.is_distributed(trainable) else serial)]
