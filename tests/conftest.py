@@ -31,7 +31,7 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Run slow files first, so that all workers end at about the same time."""
     seconds = json.loads(DURATIONS.read_text())
-    names = sorted({file_of(item.nodeid) for item in items}, key=lambda name: seconds.get(name, 0.0))
+    names = sorted({file_of(item.nodeid) for item in items}, key=lambda name: (seconds.get(name, 0.0), name))
     if config.getoption("quick"):
         sums = accumulate(seconds.get(name, 0.0) for name in names)
         names = [name for name, total in zip(names, sums, strict=True) if total <= QUICK_SECONDS]

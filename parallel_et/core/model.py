@@ -7,8 +7,8 @@ implement.
 
 Terms:
 
-* A field is the vector that a cause contributes to the mean: a column of W.
-* An atom is a non-zero value, or a place, of a cause, so a binary cause has one atom.
+* A field is the column of W of a cause: its contribution to the mean, in the way in which the model combines causes.
+* An atom is one way in which a cause can be active: one of its non-zero values or places. A binary cause has one atom.
 * A state is a set of active atoms, and the empty state has no atom. States are lists of atoms, padded with -1. A state
   that begins with ``VACANT`` does not exist.
 
@@ -47,7 +47,7 @@ from parallel_et.kernels import VACANT
 from parallel_et.kernels.rows import padded
 
 UNUSED = 1e-12
-"""Smallest mean posterior weight of a cause per point. Below it, the M-step keeps the field of the cause."""
+"""Mean posterior weight per point below which a cause is unused. The M-step keeps the field of an unused cause."""
 VALUES_AT_ONCE = 1 << 20
 """Values, pairs of point and state times dimensions, that a default computes at a time."""
 
@@ -65,7 +65,7 @@ class Trainable(ABC):
     Attributes
     ----------
     params : declarations of the parameters by name
-    stages : stages of the M-step; each has a pass over the posteriors, statistics and a maximisation of its own
+    stages : stages of the M-step, each with statistics and a maximisation, and each with a pass over all posteriors
     online : whether the M-step takes a step from the old parameters by the sums of a minibatch, without averages
     distributed : whether all ranks share the M-step, because it is large
     """
@@ -77,12 +77,13 @@ class Trainable(ABC):
 
     @abstractmethod
     def statistics(self, stage: str) -> Mapping[str, Statistic]:
-        """Return the shape and the per-point bound of each statistic of a stage."""
+        """Return the shape of each statistic of a stage, and the largest magnitude that one point adds to it."""
 
     @abstractmethod
     def maximise(self, stage: str, params: Params, sums: Totals, settings: Settings, summary: Summary) -> Params:
-        """Return the parameters that the M-step changes.
+        """Return the new values of the parameters that this stage changes.
 
+        ``params`` are the parameters after the earlier stages.
         ``sums`` has the sums of the declared statistics, and their number of points as ``sums["points"]``.
         """
 
@@ -102,7 +103,7 @@ class Evaluator:
         self.params = params
         self.settings = settings
         self._lock = Lock()
-        self._nearest = np.empty((0, 0), np.int32)
+        self._nearest: dict[int, np.ndarray] = {}
 
     def observe(self, block: Block, singletons: bool = False) -> "BlockView":
         """Return a block bound to this evaluator; ``singletons`` adds all states with a single atom to K_n."""
@@ -115,10 +116,10 @@ class Evaluator:
     def nearest_atoms(self, count: int) -> np.ndarray:
         """Return for each atom the atoms with the most similar single-atom means, (atoms, count) int32; cached."""
         with self._lock:
-            if not len(self._nearest):
+            if count not in self._nearest:
                 singletons = np.arange(self.model.latents.atoms, dtype=np.int32)[:, None]
-                self._nearest = nearest(self.model.mean(self.params, singletons), count)
-            return self._nearest
+                self._nearest[count] = nearest(self.model.mean(self.params, singletons), count)
+            return self._nearest[count]
 
     def collect(self, stage: str, block: Block, posterior: Posterior, used: np.ndarray, total: Sums) -> None:
         """Add the statistics of the used points of a block, ``used`` (n,) bool, to ``total``."""
@@ -155,7 +156,7 @@ class BlockView(ABC, Generic[P]):
         """Return log p(s, y_n) of all states with a single atom, (n, atoms)."""
 
     def select(self, count: int) -> np.ndarray:
-        """Return the ``count`` best candidates, by default by ``log_singletons``, in rising order; (n, count) int32."""
+        """Return the ``count`` best candidates, by default by ``log_singletons``, sorted by index; (n, count) int32."""
         return best_atoms(self.log_singletons(), count)
 
     def best(self, posterior: P) -> np.ndarray:
@@ -193,6 +194,7 @@ class EnumeratingView(BlockView[P]):
     def over_table(self, candidates: np.ndarray, table: Table, beta: float) -> Posterior:
         """Return q_n(s) = p(s, y_n)^beta / sum of p(s', y_n)^beta for the states of a table over candidates (n, C).
 
+        A table lists states as positions in the candidates, the same for all points.
         With ``singletons``, K_n also has the single-atom states outside the candidates. The call may overwrite
         intermediate results of the view.
         """
@@ -215,7 +217,7 @@ class EnumeratingView(BlockView[P]):
         return Listed(evidence, states, q)
 
     def sample(self, candidates: np.ndarray, sweeps: Sweeps, beta: float) -> Posterior:
-        """Return the posterior by Gibbs sampling of p(s, y_n)^beta over candidates (n, C) in rising order."""
+        """Return the posterior by Gibbs sampling of p(s, y_n)^beta over candidates (n, C), sorted by index."""
         return gibbs.sample(self, self.model.latents, candidates, sweeps, beta)
 
     def reconstruct(self, posterior: P) -> np.ndarray:
@@ -269,7 +271,7 @@ class Model(Trainable):
     ----------
     latents : hidden states; by default all sets of the H causes
     prior, noise : distribution of the states, and of points around the mean of their state
-    learns : parameters that are learned if the job has no ``learn``, except those with a value in the job; () for all
+    learns : parameters that are learned by default, () for all; a number in the job holds a parameter fixed
     schedules : schedules that the model adds to [anneal]
     first_job : keys by section that the starter job of this model has in addition to the usual ones
     valued : whether active causes have values, with posterior means and variances
@@ -277,7 +279,7 @@ class Model(Trainable):
     row_independent : whether the posterior of a point over a table without singletons has the same bits in any block,
         so that blocks may be merged. A subclass must declare it again
     sizes : lengths of the axes of the parameters
-    grid : rows and columns of the places where a cause can be; atom h + x H is then cause h at place x
+    grid : rows and columns of the places where a cause can be, or None; atom h + x H is cause h at place x
     View : class of the views of blocks
     """
 
@@ -314,8 +316,9 @@ class Model(Trainable):
     def accumulate(
         self, stage: str, params: Params, Y: np.ndarray, states: np.ndarray, q: np.ndarray
     ) -> Mapping[str, np.ndarray]:
-        """Return the statistics of m pairs of a point (m, D) and a state (m, g) with weights q (m,).
+        """Return the sum of each declared statistic over m pairs of a point (m, D) and a state (m, g), weighted by q.
 
+        A point is in one pair for each of its states.
         Not needed if ``View`` has an ``accumulate`` of its own.
         """
         raise UserError(f"{type(self).__name__}: expected a method accumulate, found none")
@@ -341,7 +344,7 @@ class Model(Trainable):
         return 0.0, summary.rms / 3 or 1.0
 
     def constrain(self, params: Params) -> Params:
-        """Return the parameters clipped to their limits."""
+        """Return the parameters clipped to their limits; called after every M-step."""
         limits = {name: (param.low, param.high) for name, param in self.params.items()}
         free = (-np.inf, np.inf)
         return {

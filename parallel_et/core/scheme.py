@@ -30,7 +30,7 @@ class Context(NamedTuple):
     evaluator : the model with its parameters bound
     scheme_evaluator, selection_evaluator : the evaluators of the scheme and of its selection, if they are trainable
     beta : 1 / T
-    random : random numbers of this iteration, by point
+    random : random numbers of this iteration, which depend on the index of a point and not on blocks or ranks
     phase : function that starts the timer of a named phase
     """
 
@@ -45,37 +45,39 @@ class Context(NamedTuple):
 class Selection:
     """The preselection of candidate atoms for each point, by default that of the model.
 
-    A trainable selection is also a ``TrainablePart``. Its first stage uses the posteriors before this M-step.
+    A trainable selection is also a ``TrainablePart``.
     """
 
     def initial_point_states(self, points: int) -> PointStates:
-        """Return the variational states of points before the first iteration."""
+        """Return the point states before the first iteration."""
         return {}
 
     def select(self, context: Context, view: BlockView, point_states: PointStates, count: int) -> np.ndarray:
-        """Return the ``count`` best candidates of each point in rising order, (n, count) int32."""
+        """Return the ``count`` best candidates of each point, sorted by index, (n, count) int32."""
         return view.select(count)
 
     def new_point_states(
         self, context: Context, block: Block, posterior: Posterior, point_states: PointStates
     ) -> PointStates:
-        """Return the variational states of training points after an iteration."""
+        """Return the new point states of the selection; called in training only."""
         return {}
 
 
 class Scheme(ABC):
-    """A kind of E-step: chooses the states K_n that are considered for each point.
+    """A kind of E-step: chooses the states K_n of each point, and computes q_n and F_n on them.
+
+    Point states are arrays that a scheme keeps for each point between iterations, for example K_n.
 
     Attributes
     ----------
     needs : classes and protocols that the view of a model must have
-    count : number of considered states of a point
+    count : number of states in K_n, without added singletons
     max_active : largest number of active atoms of a considered state
     candidates : number of preselected atoms of a point; 0 without preselection
     description : description for log and report
     draws : whether posteriors are sampled, with random numbers that depend on the index of the point
     pairs : number of pairs of candidates that may both be active in a state; 0 if states have other atoms too
-    rounds : number of searches for the states of a new point
+    rounds : number of calls of ``infer`` for a point without point states, such as a held-out point
     selection : preselection of candidates
     row_independent : whether the posterior of a point has the same bits in any block
     """
@@ -96,16 +98,19 @@ class Scheme(ABC):
     def __init__(self, options: Any, latents: Latents) -> None: ...
 
     def initial_point_states(self, points: int) -> PointStates:
-        """Return the variational states of points before the first iteration."""
+        """Return the point states before the first iteration."""
         return {}
 
     @abstractmethod
     def infer(self, context: Context, block: Block, point_states: PointStates) -> tuple[Posterior, PointStates]:
-        """Return the posterior of a block and its new variational states. Equal arguments give equal bits."""
+        """Return the posterior of a block and its new point states. Equal arguments give equal bits.
+
+        A simple scheme calls ``context.evaluator.observe``, selects candidates, and calls ``over_table`` of the view.
+        """
 
 
-def vacant_point_states(scheme: Scheme, points: int) -> PointStates:
-    """Return the variational states of the scheme and its selection before the first iteration."""
+def initial_point_states_of(scheme: Scheme, points: int) -> PointStates:
+    """Return the point states of the scheme and its selection before the first iteration."""
     return {**scheme.initial_point_states(points), **scheme.selection.initial_point_states(points)}
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from parallel_et.core.posterior import Posterior
-from parallel_et.core.scheme import Context, Scheme, vacant_point_states
+from parallel_et.core.scheme import Context, Scheme, initial_point_states_of
 from parallel_et.core.types import Block
 from parallel_et.em.e_step import NOT_FINITE, inference_context
 from parallel_et.em.problem import Problem
@@ -44,7 +44,7 @@ def with_round(context: Context, number: int) -> Context:
 
 def posterior_of(context: Context, scheme: Scheme, block: Block) -> Posterior:
     """Return the posterior of new points, after all rounds of the search for their states."""
-    point_states = vacant_point_states(scheme, len(block))
+    point_states = initial_point_states_of(scheme, len(block))
     for number in range(scheme.rounds):
         posterior, new = scheme.infer(with_round(context, number), block, point_states)
         point_states |= new

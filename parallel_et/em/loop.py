@@ -2,13 +2,15 @@
 
 One iteration, for points y_n, parameters Theta and the inverse temperature beta = 1 / T:
 
-* Preselection: the H' best candidates of each point, for example the atoms with the largest p(s = {atom}, y_n).
+* Preselection: the H' candidates of each point, for example the causes h with the largest p(s = {h}, y_n).
 * E-step: q_n(s) = p(s, y_n)^beta / sum over K_n of p(s', y_n)^beta for the states s of a set K_n, and 0 for all others.
-  For et, K_n has the states with at most gamma active candidates. F_n = log of the sum over K_n of p(s, y_n)^beta.
-* Data classification: M is the set of the ``settings.points`` points with the largest F_n. The cut thus removes points
-  that probably have more active causes than the states in K_n.
-* Statistics: sums over the points n in M and the states s in K_n of q_n(s) f(y_n, s).
-* M-step: the parameters that maximise the expected log joint, as functions of these sums; then parameter noise.
+  F_n = log of the sum over K_n of p(s, y_n)^beta. The mean F_n is the free energy.
+  The scheme et takes all states with at most gamma active causes, all of them candidates. The empty state is one.
+* Data classification: M is the set of the ``settings.points`` points with the largest F_n. The cut thus removes the
+  points that K_n explains worst, mostly points with more active causes than the states in K_n.
+* Statistics: sums over the points n in M and the states s in K_n of q_n(s) f(y_n, s), where the model declares f.
+* M-step: the parameters that maximise the expected log joint over M, as functions of these sums. Priors correct pi for
+  the cut. Then noise is added, and parameters are clipped to their limits.
 """
 
 from collections.abc import Iterator
@@ -26,11 +28,11 @@ from parallel_et.parallel.communicator import Ranks
 def em(problem: Problem, ranks: Ranks, state: EMState) -> Iterator[tuple[EMState, Info]]:
     """Yield the state and the metadata of every iteration, until the schedule ends or training has converged.
 
-    The next iteration may overwrite the point states of a yielded state: keep ``state.copy()``.
+    To keep a yielded state, copy it: the next iteration may overwrite its point states.
     """
     schedule = problem.schedule
     while not schedule.finished(state):
-        start, restarted = restart_fields(problem, ranks, state, em_step)  # an attempt runs some steps itself
+        start, restarted = restart_fields(problem, ranks, state, em_step)  # usually does nothing
         settings = ranks.from_root(lambda: schedule.settings(start))  # noqa: B023  evaluated at once
         new, info = em_step(problem, ranks, start, settings)
         evidence = held_out_evidence(problem, ranks, new)

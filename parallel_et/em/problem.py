@@ -8,7 +8,7 @@ import numpy as np
 
 from parallel_et.core.capabilities import OptionalStages, Revision
 from parallel_et.core.model import Model, Trainable
-from parallel_et.core.scheme import Scheme, trainable_parts, vacant_point_states
+from parallel_et.core.scheme import Scheme, initial_point_states_of, trainable_parts
 from parallel_et.core.types import Params, Settings, Summary, Totals
 from parallel_et.em.schedule import Schedule
 from parallel_et.em.state import EMState
@@ -72,7 +72,7 @@ class Problem:
 
     def initial_state(self, params: Params) -> EMState:
         """Return the state before the first iteration."""
-        return EMState(0, params, vacant_point_states(self.scheme, len(self.shard)), {})
+        return EMState(0, params, initial_point_states_of(self.scheme, len(self.shard)), {})
 
     def passes(self, settings: Settings | None = None) -> Iterator[list[tuple[Trainable, str]]]:
         """Yield the stages of each pass over the posteriors, of all iterations or of the one with ``settings``.

@@ -40,7 +40,9 @@ class NoisyOr(Model):
 
     def check(self, summary: Summary) -> None:
         if summary.negative or summary.largest > 1 or abs(summary.mean - summary.rms**2) > 1e-9:
-            raise UserError(f"data: expected zeros and ones for noisyor, found other values up to {summary.largest:g}")
+            raise UserError(
+                f"data: expected zeros and ones for noisyor, found others, up to {summary.largest:g} in magnitude"
+            )
 
     def mean(self, params: Params, states: np.ndarray) -> np.ndarray:
         return -np.expm1(with_empty_row(np.log1p(-params["W"].T))[states].sum(-2))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from parallel_et.control.signals import EXIT_STOPPED
 from parallel_et.core.latent_states import on_grid
-from parallel_et.core.scheme import vacant_point_states
+from parallel_et.core.scheme import initial_point_states_of
 from parallel_et.data.base import GROUP_POINTS, Source
 from parallel_et.data.objects import Objects, Scenes
 from parallel_et.em.e_step import inference_context
@@ -108,7 +108,7 @@ def evaluate_places(run: StoredRun, source: Source) -> PlacesOutcome:
     for first in range(0, N, SELECTION_POINTS):
         Y = source.read(first, min(first + SELECTION_POINTS, N))
         block, start_time = inference.as_block(Y, first), process_time()
-        view, states = step.evaluator.observe(block), vacant_point_states(run.scheme, len(block))
+        view, states = step.evaluator.observe(block), initial_point_states_of(run.scheme, len(block))
         candidates = run.scheme.selection.select(step, view, states, run.scheme.candidates)
         seconds += process_time() - start_time
         picked.append(on_grid(candidates, model.H, model.grid))

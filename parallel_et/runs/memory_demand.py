@@ -7,7 +7,7 @@ from math import prod
 from parallel_et.control.process import format_bytes
 from parallel_et.core.model import Model, Trainable, shape_of
 from parallel_et.core.schema import in_bytes
-from parallel_et.core.scheme import Scheme, initial_params_of, trainable_parts, vacant_point_states
+from parallel_et.core.scheme import Scheme, initial_params_of, initial_point_states_of, trainable_parts
 from parallel_et.em.e_step import POSTERIOR_CACHE_BYTES, POSTERIOR_CACHE_DIVISOR
 
 INTERPRETER_BYTES = 250_000_000
@@ -110,7 +110,7 @@ def demand(
     )  # an exact sum has two words a value
     evaluator = 2 * fields + H * H
     distributed = ROOT_ARRAYS * fields if model.distributed else 0  # all ranks compute the M-step
-    point_states = sum(values.nbytes for values in vacant_point_states(scheme, 1).values())
+    point_states = sum(values.nbytes for values in initial_point_states_of(scheme, 1).values())
     most_held_out = min(held_out, block * -(-held_out // (block * ranks)))
     data = (most + most_held_out) * row
     data = data if memory is None else min(data, in_bytes(memory))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from parallel_et.core.scheme import vacant_point_states
+from parallel_et.core.scheme import initial_point_states_of
 from parallel_et.data.base import ArrayRows, Centred, Source
 from parallel_et.em.loop import em_step
 from parallel_et.em.minibatches import StreamedBatch
@@ -52,7 +52,7 @@ def train_on_batch(job: Mapping[str, Any], Y: Any, comm: Any = None, before: Tra
             rows = Centred(source, mean)
             learned = replace(checked, data=checked.data.model_copy(update={"centre": False}))
         problem, digest = problem_of(learned, rows, ranks)
-        if vacant_point_states(problem.scheme, 1) or checked.anneal.renew:
+        if initial_point_states_of(problem.scheme, 1) or checked.anneal.renew:
             what = "anneal.renew" if checked.anneal.renew else f"inference.scheme = {checked.inference.scheme}"
             raise UserError(f"batches: expected settings that visit each point only once, found {what}")
         problem = problem if mean is None else replace(problem, mean=mean)

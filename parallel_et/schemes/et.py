@@ -9,7 +9,7 @@ from parallel_et.core.latent_states import Latents, Table
 from parallel_et.core.model import EnumeratingView
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.schema import MAX_COUNT, Section
-from parallel_et.core.scheme import Context, Scheme, Selection, vacant_point_states
+from parallel_et.core.scheme import Context, Scheme, Selection, initial_point_states_of
 from parallel_et.core.types import Block, PointStates
 from parallel_et.schemes.selection.candidates import SelectingOptions, select_candidates
 from parallel_et.schemes.selection.choose import selection_of
@@ -84,7 +84,7 @@ class ExpectationTruncation(Scheme):
 
     def single_atoms(self, context: Context, block: Block) -> np.ndarray:
         considered = np.zeros((len(block), context.evaluator.model.latents.atoms), bool)
-        view, states = context.evaluator.observe(block, self.singletons), vacant_point_states(self, len(block))
+        view, states = context.evaluator.observe(block, self.singletons), initial_point_states_of(self, len(block))
         candidates = select_candidates(self.selection, context, view, states, self.candidates, self.random)
         np.put_along_axis(considered, candidates, True, 1)
         return considered | self.singletons

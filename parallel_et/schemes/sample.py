@@ -9,7 +9,7 @@ from parallel_et.core.gibbs import Samples, Sweeps
 from parallel_et.core.latent_states import Latents
 from parallel_et.core.posterior import Posterior
 from parallel_et.core.schema import MAX_COUNT
-from parallel_et.core.scheme import Context, Scheme, vacant_point_states
+from parallel_et.core.scheme import Context, Scheme, initial_point_states_of
 from parallel_et.core.types import Block, PointStates
 from parallel_et.kernels import gibbs  # noqa: F401  declares the kernels that sample linear models
 from parallel_et.schemes.selection.candidates import SelectingOptions, select_candidates
@@ -102,7 +102,7 @@ class SelectAndSample(Scheme):
         return view.sample(candidates, sweeps, context.beta), point_states
 
     def candidates_of(self, context: Context, block: Block) -> np.ndarray:
-        view, states = context.evaluator.observe(block), vacant_point_states(self, len(block))
+        view, states = context.evaluator.observe(block), initial_point_states_of(self, len(block))
         return select_candidates(self.selection, context, view, states, self.sampled, self.random)
 
 

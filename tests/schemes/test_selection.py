@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 
 from parallel_et import fit
 from parallel_et.core.posterior import Draws, Sparse
-from parallel_et.core.scheme import vacant_point_states
+from parallel_et.core.scheme import initial_point_states_of
 from parallel_et.core.types import Block
 from parallel_et.em.e_step import EStep, inference_context
 from parallel_et.em.loop import em_step
@@ -102,7 +102,7 @@ def test_of_low_rank_each_is_left_out_as_well(kernel, single, monkeypatch):
 def test_predictions_are_ranked_in_units_of_the_root_of_the_mean_of_target_times_prediction():
     problem, state, Y = learned("linear", 20)
     params = state.params
-    all_of_them = predictions(problem, params, Y, vacant_point_states(problem.scheme, N))
+    all_of_them = predictions(problem, params, Y, initial_point_states_of(problem.scheme, N))
     expected = (targets_of(state) * all_of_them).mean(0)
     np.testing.assert_allclose(params["gp_scale"][0] ** 2, expected, rtol=1e-3)
     added = float(params["gp_white"]) * (params["gp_weights"] ** 2).sum(0) / N
@@ -118,7 +118,7 @@ def test_new_points_are_predicted_by_all_and_infer_selects_by_that():
     inner = features.T @ features + float(params["gp_white"]) * np.eye(20)
     theirs = plain_kernel(params, points_of(params, new), params["gp_pivots"]) @ params["gp_factor"]
     expected = theirs @ np.linalg.solve(inner, features.T @ targets)
-    found = predictions(problem, params, new, vacant_point_states(problem.scheme, 30))
+    found = predictions(problem, params, new, initial_point_states_of(problem.scheme, 30))
     np.testing.assert_allclose(found, expected, atol=2e-3)
     candidates = Inference(problem.model, problem.scheme, params, ["candidates"]).block(new)["candidates"]
     np.testing.assert_array_equal(candidates, np.sort(np.argsort(-found / params["gp_scale"], 1)[:, :3], 1))
@@ -165,7 +165,7 @@ def test_where_causes_stand_at_places_each_window_is_left_out(kernel, monkeypatc
         expected = features[m] @ np.linalg.solve(inner, features[others].T @ targets[others])
         np.testing.assert_allclose(found[m], expected, atol=1e-8)
     predicted = (
-        step.selection_evaluator.predict(block, vacant_point_states(problem.scheme, n)).reshape(-1, objects)
+        step.selection_evaluator.predict(block, initial_point_states_of(problem.scheme, n)).reshape(-1, objects)
         * params["gp_scale"]
     )
     weights = np.linalg.solve(features.T @ features + white, features.T @ targets)
