@@ -15,6 +15,6 @@ causes = MultipleCauses("linca", options={"init": {"W": {"moments": "third"}}}, 
 steps = make_pipeline(TruncatedSVD(8), causes)
 search = GridSearchCV(steps, {"multiplecauses__n_components": [2, 3, 4, 5, 6]}, cv=3).fit(points)
 for tried, evidence in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True):
-    print(f"{tried['multiplecauses__n_components']} causes: {evidence:6.2f} nats a point")
+    print(f"{tried['multiplecauses__n_components']} causes: {evidence:6.2f} nats per point")
 print(f"best: {search.best_params_['multiplecauses__n_components']}")
 print(search.best_estimator_[-1].result_)

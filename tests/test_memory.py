@@ -128,7 +128,7 @@ def test_streamed_rows_are_never_all_in_memory(tmp_path):
     """)
     done = launch(1, "-c", CODE, tmp_path, "train", tmp_path / "job.toml", "--output", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    message = "a rank's rows, 390.6 MiB, are more than data.memory = 40 MB: they are read again in every pass\n"
+    message = "a rank's rows, 390.6 MiB, exceed data.memory = 40 MB: they are read again in every pass\n"
     assert done.stdout.count(message) == 1
     (peak,) = [1024 * int(path.read_text()) for path in tmp_path.glob("peak-*")]
     assert peak <= 1.25 * 40e6 + 50 * POINTS + 250e6

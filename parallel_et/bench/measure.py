@@ -58,7 +58,7 @@ def measure_with_product(workload: Workload, points: int, ranks: Ranks, seconds:
 def measure_computing(workload: Workload, points: int, ranks: Ranks, seconds: float) -> dict[str, Any]:
     """Measure the processor time that ranks compute for in an iteration, without messages; ranks may share cores.
 
-    ``computing`` has the efficiency that follows, and the efficiency that ``predict`` gives for one rank's phases.
+    ``computing`` contains the resulting efficiency, and the efficiency that ``predict`` gives for one rank's phases.
     """
     Timer.now = thread_time
     single = ranks.run_on_root(lambda root: measure(workload, points, root, seconds, 1))
@@ -163,8 +163,8 @@ class Network(NamedTuple):
     Attributes
     ----------
     latency : seconds of a message from rank to rank
-    bandwidth : bytes a second that a rank sends
-    memory : bytes a second that a rank reads and adds from the shared memory of its node
+    bandwidth : bytes per second that a rank sends
+    memory : bytes per second that a rank reads and adds from the shared memory of its node
     """
 
     latency: float
@@ -220,7 +220,7 @@ def predict(row: dict[str, Any], network: Network, on_node: int = 64, *others: i
     * The time of shared work is proportional to the pieces of a rank. The ranks of a node share the work of the node.
     * All other work takes the same time on any number of ranks.
     * A message takes the latency for each doubling of the ranks.
-    * If the ranks share the M-step, each reads its part of the sums of its node, 16 bytes an element, and copies the
+    * If the ranks share the M-step, each reads its part of the sums of its node, 16 bytes per element, and copies the
       fields. Nodes exchange the sums, as words and again as numbers, and the pieces; their ranks share these messages.
     * Otherwise a rank sends all sums and fields twice, except for its own part: in a reduction and a broadcast.
 
@@ -234,7 +234,7 @@ def predict(row: dict[str, Any], network: Network, on_node: int = 64, *others: i
     Returns
     -------
     dict : ``strong`` and ``weak`` efficiency by number of ranks (the same points for all ranks, or for each rank).
-        ``holds`` has the largest number of ranks, up to ``MAX_RANKS``, for each strong efficiency
+        ``holds`` gives the largest number of ranks, up to ``MAX_RANKS``, for each strong efficiency
     """
     one = row.get("one_rank", row)
     phases = {phase: 1e-6 * spent * one["N"] for phase, spent in one["phases"].items()}

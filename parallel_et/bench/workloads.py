@@ -22,7 +22,7 @@ LEARNED = {
 }
 """Learned parameters of models that learn more than their fields."""
 ACTIVE = 2.0
-"""Mean number of active causes of a point."""
+"""Mean number of active causes per point."""
 SIGMA = 2.0
 """Standard deviation of the noise, as in the bars test."""
 LENGTH = 500.0**0.5
@@ -55,12 +55,12 @@ class Workload:
     singletons, temperature : keys of the job
     most : target for the ratio to one matrix product. For a learned selection it counts the phases ``SELECTING``
         of an iteration in which no kernel is fitted
-    most_ns : target in nanoseconds a state if the ratio has no meaning: for all dimensions up to 100, else for each
+    most_ns : target in nanoseconds per state if the ratio has no meaning: for all dimensions up to 100, else for each
         100. With ``samples`` it counts the phase of the states, for each sample
     what : description
     search : stored states and proposals of each kind, for the scheme tv
     keys : further keys of the model
-    samples, chains : samples of a point and chains, for the scheme sample
+    samples, chains : numbers of samples and of chains per point, for the scheme sample
     block : points per block; default: follows from the sizes
     rank : rank of the learned selection
     """
@@ -135,9 +135,9 @@ WORKLOADS = (
     Workload("O2", "oca", 8000, 3675, 30, 6, 3, True, 1.05, most=60.0, what="35 x 35 pixels in colour", keys=COLOUR),
     Workload("I2", "inveca", 2000, 2700, 16, 7, 4, most_ns=40.0, what="objects in 30 x 30 pixels", keys=COLOUR),
     Workload("V2", "gmm", 100000, 50, 1000, 10, most=3.0, what="1000 clusters"),
-    Workload("V3", "gmm", 100000, 50, 1000, 10, most=0.34, what="1000 clusters, kept ones", search=CLUSTER_SEARCH),
-    Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, kept states", search=SEARCH),
-    Workload("T3", "mca", 5000, 256, 200, 6, 8, False, 1.05, most=25.0, what="the same by maxima", search=SEARCH),
+    Workload("V3", "gmm", 100000, 50, 1000, 10, most=0.34, what="1000 clusters, stored states", search=CLUSTER_SEARCH),
+    Workload("T2", "linca", 20000, 256, 200, 6, 8, most=8.0, what="16 x 16 patches, stored states", search=SEARCH),
+    Workload("T3", "mca", 5000, 256, 200, 6, 8, False, 1.05, most=25.0, what="the same with maxima", search=SEARCH),
 )
 
 
@@ -171,7 +171,7 @@ def draw_prior(model: Any, rng: np.random.Generator, pi: float) -> dict[str, np.
 
 
 def draw_objects(model: Any, rng: np.random.Generator, pi: float) -> Params:
-    """Draw causes of occlusion: each fills a fraction of the pixels with a colour of its own."""
+    """Draw causes of occlusion: each fills a fraction of the pixels with its own colour."""
     W = (rng.random(shape_of(model, "W")) < NONZERO_FRACTION).astype(np.float64)
     values = len(W) * model.channels
     T = LENGTH / np.sqrt(NONZERO_FRACTION * values) * (0.5 + rng.random(shape_of(model, "T")))

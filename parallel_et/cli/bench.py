@@ -29,7 +29,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = Parser(
         "bench",
-        "Measure one EM iteration of workloads of published sizes, and the product Y W in float64 on the same data. "
+        "Measure one EM iteration of workloads of published sizes, and of the product Y W in float64 on the same data. "
         "Under mpirun, also measure the parallel efficiency.",
         "mpirun -n 2 python -m parallel_et bench W3 M3 --profile",
     )
@@ -37,7 +37,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("workloads", nargs="*", metavar="ID", help=f"{', '.join(known)}; default: all")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(
-        "--profile", action="store_true", help="also print the time of each phase, in microseconds a point"
+        "--profile", action="store_true", help="also print the time of each phase, in microseconds per point"
     )
     parser.add_argument("--model-scaling", action="store_true", help="also predict the efficiency on more ranks")
     parser.add_argument(
@@ -50,20 +50,20 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--seconds", type=float, default=4.0, help="seconds for each measurement; default: 4")
     parser.add_argument("--scale", type=float, default=1.0, help="fraction of the points to use; default: 1")
-    parser.add_argument("--block", type=int, help="points of a block; default: computed from the sizes")
-    parser.add_argument("--threads", type=int, default=1, help="threads of a rank; default: 1")
+    parser.add_argument("--block", type=int, help="points per block; default: computed from the sizes")
+    parser.add_argument("--threads", type=int, default=1, help="threads per rank; default: 1")
     parser.add_argument("--temperature", type=float, help="temperature of the E-step; default: that of the workload")
     parser.add_argument("--latency", type=float, metavar="US", help="latency of the predicted network, in microseconds")
     parser.add_argument(
-        "--bandwidth", type=float, metavar="GB", help="bandwidth of the predicted network, in gigabytes a second"
+        "--bandwidth", type=float, metavar="GB", help="bandwidth of the predicted network, in gigabytes per second"
     )
     parser.add_argument(
         "--memory",
         type=float,
         metavar="GB",
-        help="speed at which a rank reads data that other ranks of its node wrote, in gigabytes a second",
+        help="speed at which a rank reads data that other ranks of its node wrote, in gigabytes per second",
     )
-    parser.add_argument("--node", type=int, default=64, metavar="RANKS", help="ranks of a node; default: 64")
+    parser.add_argument("--node", type=int, default=64, metavar="RANKS", help="ranks per node; default: 64")
     parser.add_argument("--io", action="store_true", help="measure only how fast all ranks write one file")
     parser.add_argument("--megabytes", type=float, default=400.0, help="size of the file of --io; default: 400")
     parser.add_argument("--folder", default=".", help="folder of the file of --io; default: the current folder")
@@ -164,7 +164,7 @@ def table(row: dict[str, Any], with_phases: bool, title: bool) -> str:
     if with_phases:
         whole = sum(row["phases"].values())
         fractions = [f"{phase} {spent:.3g} ({spent / whole:.0%})" for phase, spent in row["phases"].items()]
-        lines.append("     us a point: " + ", ".join(fractions))
+        lines.append("     us per point: " + ", ".join(fractions))
     return "\n".join(lines)
 
 
@@ -187,9 +187,9 @@ def io_table(rows: list[dict[str, Any]]) -> str:
 
 
 def scaling_table(rows: list[dict[str, Any]], network: Network, on_node: int) -> str:
-    """Return the predictions, one workload a line."""
+    """Return the predictions, one workload per line."""
     lines = [
-        f"predicted from the phases above for {on_node} ranks a node, a latency of {network.latency * 1e6:.1f} us, "
+        f"predicted from the phases above for {on_node} ranks per node, a latency of {network.latency * 1e6:.1f} us, "
         f"{network.bandwidth / 1e9:.2f} GB/s between nodes and {network.memory / 1e9:.2f} GB/s within:",
         "id   "
         + "".join(f"{f'on {ranks} ranks: strong, weak':>33}" for ranks in PREDICTED_RANKS)

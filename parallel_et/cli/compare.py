@@ -24,7 +24,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "mpirun -n 4 python -m parallel_et compare runs/digits",
     )
     parser.add_argument("run", metavar="DIR", help="run directory; the run may still be in progress")
-    starts = f"random starts of classical NMF, the best is used; default: {STARTS}"
+    starts = f"number of random starts of classical NMF; the best is used; default: {STARTS}"
     parser.add_argument("--starts", metavar="K", type=int, default=STARTS, help=starts)
     parser.add_argument("--seed", metavar="NUMBER", type=int, default=1, help="seed of the first start; default: 1")
     loss = "loss of classical NMF: squares (default) or divergence; the reported error is the squared error"

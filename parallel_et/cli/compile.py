@@ -12,7 +12,7 @@ def main(ranks: Ranks, argv: Sequence[str]) -> int:
     parser = Parser(
         "compile",
         "Compile all kernels for the processor of this machine, for example after the installation. Runs then start "
-        "at once, also if the installation is read-only.",
+        "at once, even if the installation is read-only.",
         "python -m parallel_et compile",
     )
     ranks.from_root(lambda: parser.parse_args(argv))

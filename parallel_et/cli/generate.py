@@ -78,7 +78,7 @@ def shape_of(job: Job, dims: int, report: Reporter) -> tuple[int, ...]:
         reason = str(error)
     if stated := getattr(job.data, "shape", None):
         return tuple(stated)
-    report.log(f"warning: the shape of the points is not known, they are written as vectors ({reason})")
+    report.log(f"warning: the shape of the points is not known, so they are written as vectors ({reason})")
     return (dims,)
 
 
@@ -120,7 +120,7 @@ def generate(row_pass: RowPass, source: DrawnFromModel, what: dict[str, Any]) ->
         written = count_rows(output.written)
         row_pass.reporter.log(
             f"{N} points of {source.dims} dimensions by {H} causes, on {ranks.size} rank"
-            f"{'s' if ranks.size > 1 else ''}" + (f"; {written} are there already" if written else "")
+            f"{'s' if ranks.size > 1 else ''}" + (f"; {written} already exist" if written else "")
         )
         row_pass.fill(output, (GROUP_POINTS, groups * GROUP_POINTS), make)
     return ":/points"

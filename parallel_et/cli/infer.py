@@ -32,7 +32,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     data = '"file.h5:/dataset" or "file.npy"; "job" uses the training data of the run'
     parser.add_argument("data", metavar="DATA", help=data)
     parser.add_argument("--output", metavar="FILE", default="posterior.h5", help="output file; default: posterior.h5")
-    what = f"some of {','.join(QUANTITIES)}; default: all except quality, which needs all 2^H states"
+    what = f"some of {','.join(QUANTITIES)}; default: all but quality, which needs all 2^H states"
     parser.add_argument("--what", metavar="NAMES", help=what)
     parser.add_running()
     parser.add_trust()
@@ -92,7 +92,7 @@ def infer_all(row_pass: RowPass, run: StoredRun, source: Source, asked: Sequence
         written = count_rows(output.written)
         report.log(
             f"{source.points} points of {source.dims} dimensions, on {ranks.size} rank{'s' if ranks.size > 1 else ''}, "
-            f"written by way of {output.writer}" + (f"; {written} points are there already" if written else "")
+            f"written with the writer {output.writer}" + (f"; {written} points already exist" if written else "")
         )
         row_pass.fill(output, (block, count * block), make, verb="")
     if full := ranks.total(full):

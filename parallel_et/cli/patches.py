@@ -23,11 +23,13 @@ def arguments(argv: Sequence[str]) -> Patches:
     )
     parser.add_argument("inputs", metavar="IMAGES", nargs="+", help=images)
     parser.add_argument("--output", metavar="FILE", default="patches.h5", help="output file; default: patches.h5")
-    parser.add_argument("--size", metavar="PIXELS", type=int, default=26, help="side of a patch; default: 26")
+    parser.add_argument("--size", metavar="PIXELS", type=int, default=26, help="side of a patch in pixels; default: 26")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--count", metavar="N", type=int, help="number of patches at uniformly random positions")
     which.add_argument("--all", action="store_true", help="patches at all positions, overlapping")
-    parser.add_argument("--stride", metavar="PIXELS", type=int, help="distance of positions with --all; default: 1")
+    parser.add_argument(
+        "--stride", metavar="PIXELS", type=int, help="distance between positions with --all; default: 1"
+    )
     parser.add_cutting("a file that is not an image, or an image smaller than a patch")
     parser.add_argument("--colour", action="store_true", help="keep red, green and blue, each filtered separately")
     steps = parser.add_argument_group("steps on whole images")
@@ -37,14 +39,14 @@ def arguments(argv: Sequence[str]) -> Patches:
     steps.add_argument("--clamp", metavar="PERCENT", type=float, help=clamp)
     dog = "difference of Gaussians with SIGMA and SIGMA2 pixels"
     steps.add_argument("--dog", metavar=("SIGMA", "SIGMA2"), nargs=2, type=float, help=dog)
-    white = f"pseudo-whitening of Olshausen and Field: f exp(-(f/f0)^4), f0 = {WHITENING_CUTOFF} cycles a pixel"
+    white = f"pseudo-whitening of Olshausen and Field: f exp(-(f/f0)^4), f0 = {WHITENING_CUTOFF} cycles per pixel"
     steps.add_argument("--whiten", action="store_true", help=white)
     steps = parser.add_argument_group("steps on patches")
     steps.add_argument("--mean-free", action="store_true", help="subtract the mean of each patch")
     zca = "whiten by the covariance of all patches, with EPS added to its eigenvalues"
     steps.add_argument("--zca", metavar="EPS", type=float, help=zca)
-    contrast = "scale each patch to the largest magnitude MOST"
-    steps.add_argument("--contrast", metavar="MOST", type=float, help=contrast)
+    contrast = "scale each patch to the largest magnitude PEAK"
+    steps.add_argument("--contrast", metavar="PEAK", type=float, help=contrast)
     steps.add_argument(
         "--on-off", action="store_true", help="split values into two channels, their positive and negative parts"
     )

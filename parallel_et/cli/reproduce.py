@@ -43,12 +43,12 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--trials",
         metavar="N",
         type=int,
-        help="trials of each experiment on artificial data; default: that of the experiment, mostly 100",
+        help="trials of each experiment on artificial data; default: the number of the experiment, usually 100",
     )
     own = (
-        "folder with your own data, which replace data of the package: digits.npy (an array, a digit a row), grass (an "
-        "image, or a folder of them), photos, large-photos and channels (likewise), sound (a wave file, or a folder of "
-        "them), phonemes (a folder of wave files), icons (a folder of PNG files)"
+        "folder with your own data, which replace data of the package: digits.npy (an array, a digit per row), grass "
+        "(an image, or a folder of them), photos, large-photos and channels (likewise), sound (a wave file, or a "
+        "folder of them), phonemes (a folder of wave files), icons (a folder of PNG files)"
     )
     parser.add_argument("--data", metavar="FOLDER", help=own)
     parser.add_argument("--output", metavar="FOLDER", help="output folder; default: runs/PAPER")

@@ -30,12 +30,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "python -m parallel_et slurm job.toml --nodes 4 --ntasks-per-node 32 --time 4:00:00 --write job.sbatch\n"
         "  sbatch job.sbatch",
     )
-    parser.add_job("job file; run.threads is the number of CPUs of a rank")
+    parser.add_job("job file; run.threads is the number of CPUs per rank")
     parser.add_argument("--nodes", type=int, required=True, help="number of nodes")
-    parser.add_argument("--ntasks-per-node", type=int, required=True, metavar="RANKS", help="ranks of a node")
-    parser.add_argument(
-        "--time", required=True, help="time limit of the job in the format of Slurm: 4:00:00, 2-12:00:00"
-    )
+    parser.add_argument("--ntasks-per-node", type=int, required=True, metavar="RANKS", help="ranks per node")
+    parser.add_argument("--time", required=True, help="time limit of the job in Slurm's format: 4:00:00, 2-12:00:00")
     parser.add_argument("--output", metavar="DIR", help="run directory; default: runs/<job name>")
     parser.add_argument("--mpirun", action="store_true", help="start the ranks with mpirun instead of srun")
     parser.add_argument("--write", metavar="FILE", help="new file for the script; default: standard output")

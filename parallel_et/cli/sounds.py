@@ -24,7 +24,7 @@ def arguments(argv: Sequence[str]) -> Sounds:
     length = f"length of a segment, e.g. 12.5ms, 0.1s or 200 (samples); default: {DEFAULT_LENGTH}"
     parser.add_argument("--length", metavar="TIME", help=length)
     which = parser.add_mutually_exclusive_group()
-    step = "distance of segments, as --length; default: 1 sample, with --spectrogram one hop"
+    step = "distance between segments, as --length; default: 1 sample, or one hop with --spectrogram"
     which.add_argument("--step", metavar="TIME", help=step)
     which.add_argument("--count", metavar="N", type=int, help="number of segments at uniformly random positions")
     parser.add_argument(
@@ -51,12 +51,12 @@ def add_spectrogram(parser: Parser) -> None:
     what = "turn segments into log-spectrograms (bands, windows), as sounds.h5:/spectrograms"
     steps.add_argument("--spectrogram", action="store_true", help=what)
     steps.add_argument("--bands", metavar="N", type=int, help=f"number of frequency bands; default: {default.bands}")
-    hertz = "lowest and highest band, the others at equal ratios; default: 100 4000"
+    hertz = "lowest and highest band in Hz, the others at equal ratios; default: 100 4000"
     steps.add_argument("--hertz", metavar=("LOW", "HIGH"), nargs=2, type=float, help=hertz)
     window = f"length of the Hamming window; default: {default.window}"
     steps.add_argument("--window", metavar="SAMPLES", type=int, help=window)
-    steps.add_argument("--hop", metavar="SAMPLES", type=int, help=f"distance of windows; default: {default.hop}")
-    windows = f"windows of a segment, which determine its length; default: {default.windows}"
+    steps.add_argument("--hop", metavar="SAMPLES", type=int, help=f"distance between windows; default: {default.hop}")
+    windows = f"number of windows per segment, which determines its length; default: {default.windows}"
     steps.add_argument("--windows", metavar="N", type=int, help=windows)
     top = f"dynamic range: values more than DB below the maximum are clipped; default: {default.decibels}"
     steps.add_argument("--top", metavar="DB", type=float, help=top)

@@ -19,8 +19,8 @@ def arguments(argv: Sequence[str]) -> TrialsOptions:
     )
     parser.add_job("job file")
     parser.add_argument("--count", type=int, default=50, help="number of trials; default: 50")
-    parser.add_argument("--ranks-per-trial", type=int, default=1, metavar="K", help="ranks of a trial; default: 1")
-    vary = "values of a key, each with all seeds; a second --vary makes all pairs"
+    parser.add_argument("--ranks-per-trial", type=int, default=1, metavar="K", help="ranks per trial; default: 1")
+    vary = "values of a key, each run with all seeds; a second --vary runs all pairs of values"
     parser.add_argument("--vary", metavar="KEY=A,B,…", action="append", default=[], help=vary)
     best = "also count how often the best of M trials, by smallest sigma or largest free energy, finds all causes"
     parser.add_argument("--best", choices=CRITERIA, help=best)

@@ -1,1 +1,1 @@
-"""The contract between engine, models and schemes, and the EM loop; knows no model, no scheme and no file format."""
+"""The contract between engine, models and schemes, and the EM loop. It depends on no model, scheme or file format."""

@@ -45,7 +45,7 @@ class Revision(Protocol):
     ) -> Params:
         """Return the parameters that a later stage changes.
 
-        ``before`` has the parameters at the start of the iteration, ``earlier`` has the sums of the first stage.
+        ``before`` contains the parameters at the start of the iteration, ``earlier`` the sums of the first stage.
         """
 
 
@@ -72,7 +72,7 @@ def usage_of(model: Model, sums: Totals) -> np.ndarray:
 
 @runtime_checkable
 class OwnFill(Protocol):
-    """A model with a parameter whose elements differ even if the job gives one number for its initial value."""
+    """A model with a parameter whose initial elements differ even if the job gives one number."""
 
     def filled(self, name: str, value: float) -> np.ndarray:
         """Return the initial value of a parameter for one number in the job."""
@@ -101,7 +101,7 @@ class ManyPoints(Protocol):
 
 @runtime_checkable
 class InitialisedFromDirections(Protocol):
-    """A model whose causes do not add up, so that its fields along skewed directions differ from additive fields."""
+    """A model whose causes do not add up. Its fields along skewed directions therefore differ from additive fields."""
 
     def fields_from_directions(self, fields: np.ndarray, points: np.ndarray, along: np.ndarray) -> np.ndarray:
         """Return fields (D, m) from additive fields (D, m), points (n, D), and their coordinates (n, m)."""
@@ -123,7 +123,7 @@ def fields_from_directions(model: Model, fields: np.ndarray, points: np.ndarray,
 
 @runtime_checkable
 class InitialisedWithMoments(Protocol):
-    """A model with other initial values of numbers if its fields begin with third moments of the data."""
+    """A model with other initial values of scalar parameters if its fields are initialised with third moments."""
 
     def values_with_moments(self, probability: float, summary: Summary) -> dict[str, float]:
         """Return initial values for the probability of a cause. Values in the job take precedence."""
@@ -203,11 +203,11 @@ class KnownCost(Protocol):
     """A model with a measured cost of its E-step."""
 
     def nanoseconds(self, states: int) -> float:
-        """Return the rough time of an iteration for a point with this number of states, in ns."""
+        """Return the approximate time per iteration for a point with this number of states, in ns."""
 
 
 def nanoseconds_of(model: Model, states: int) -> float:
-    """Return the rough time of an iteration for a point with this number of states, in ns."""
+    """Return the approximate time per iteration for a point with this number of states, in ns."""
     return model.nanoseconds(states) if isinstance(model, KnownCost) else 20.0 * model.D * states
 
 

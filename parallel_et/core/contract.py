@@ -1,4 +1,4 @@
-"""The version of the contract with user-defined models and schemes, and messages for files of an older version.
+"""The version of the contract with user-defined models and schemes, and messages for files of older versions.
 
 Within a version, a class that follows the contract keeps working. The contract is ``core/model.py``,
 ``core/scheme.py`` and ``core/capabilities.py``.

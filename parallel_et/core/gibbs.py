@@ -1,4 +1,4 @@
-"""Gibbs sampling of the states of a block: chains that resample one candidate after the other."""
+"""Gibbs sampling of the states of a block: chains that resample one candidate after another."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -15,9 +15,9 @@ class Sweeps(NamedTuple):
 
     Attributes
     ----------
-    length : sweeps of a chain
-    burn : sweeps of the burn-in, which are discarded
-    chains : parallel chains of each point
+    length : number of sweeps per chain
+    burn : number of sweeps in the burn-in, which are discarded
+    chains : number of parallel chains per point
     random : random numbers of this iteration
     first : index of the first point of the block
     joint : whether distinct states are weighted by their joint, instead of by their number of draws
@@ -32,11 +32,11 @@ class Sweeps(NamedTuple):
 
     @property
     def draws(self) -> int:
-        """Number of draws of a point: the states at the ends of all sweeps after the burn-in."""
+        """Number of draws per point: the states at the ends of all sweeps after the burn-in."""
         return (self.length - self.burn) * self.chains
 
     def betas(self, beta: float) -> np.ndarray:
-        """Return 1 / T of each sweep. The first half of the burn-in cools down, to leave local modes."""
+        """Return 1 / T of each sweep. T falls in the first half of the burn-in, so that chains leave local modes."""
         return beta * np.minimum(1.0, np.arange(1, self.length + 1) / (self.burn // 2 + 1))
 
     def order(self, candidates: int) -> np.ndarray:
@@ -81,7 +81,7 @@ class ListsStates(Protocol):
 
 @runtime_checkable
 class GibbsConditional(Protocol):
-    """A view with a conditional of its own, for example one that draws the values of causes too."""
+    """A view with its own conditional distribution, for example one that also draws the values of causes."""
 
     def initial_chains(self, chains: Chains) -> Chains:
         """Return the chains before the first sweep, with values."""

@@ -1,6 +1,6 @@
 """Hidden states: their declaration by a model, tables of considered states, and conversions.
 
-A state is a list of active atoms, padded with -1: an array (..., g). States can index a table with a row for each atom
+A state is a list of active atoms, padded with -1: an array (..., g). States can index a table with one row per atom
 and a last row for padding.
 """
 
@@ -17,11 +17,11 @@ from parallel_et.kernels import select
 MAX_COUNTED_STATES = 1 << 40
 """Number of states at which counting stops."""
 POINTS_AT_ONCE = 64
-"""Points whose distances to all other points are computed at a time."""
+"""Number of points whose distances to all other points are computed at a time."""
 
 
 class Latents(NamedTuple):
-    """The hidden states of a model: sets of atoms. An atom is a cause, a category, a cause with a value or at a place.
+    """The hidden states of a model: sets of atoms. An atom is a cause, a category, or a cause with a value or position.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Latents(NamedTuple):
     min_active, max_active : limits of the number of active atoms; None: no upper limit
     ordered : whether the order of the atoms counts
     owner : (atoms,) cause of each atom; at most one atom of a cause is active; () if each atom is a cause
-    windows : windows of a point at all places, if atom h + x H is cause h at place x
+    windows : windows of a point at all positions, if atom h + x H is cause h at position x
     """
 
     atoms: int
@@ -67,7 +67,7 @@ class Latents(NamedTuple):
         return total
 
     def max_active_of(self, limit: int) -> int:
-        """Return the largest number of active atoms of a state, at most ``limit``."""
+        """Return the largest number of active atoms in a state, at most ``limit``."""
         owners = len(set(self.owner)) or self.atoms
         return min(limit, owners if self.max_active is None else self.max_active)
 
@@ -159,7 +159,7 @@ def binary(states: np.ndarray, atoms: int) -> np.ndarray:
 
 
 def places_by_atom(states: np.ndarray, atoms: int) -> np.ndarray:
-    """Return the place of each atom in states (..., g), from 1 on, 0 for inactive atoms; (..., atoms) uint16."""
+    """Return the depth rank of each atom in states (..., g), from 1, 0 for inactive atoms; (..., atoms) uint16."""
     number = np.broadcast_to(np.arange(1, states.shape[-1] + 1), states.shape)
     return values_by_atom(states, number, atoms).astype(np.uint16)
 
@@ -167,7 +167,7 @@ def places_by_atom(states: np.ndarray, atoms: int) -> np.ndarray:
 def on_grid(states: np.ndarray, causes: int, grid: tuple[int, int]) -> np.ndarray:
     """Return row and column of each cause in states (n, g), -1 for inactive causes; (n, causes, 2) int32.
 
-    Atom h + x H is cause h at place x, and places are counted row by row.
+    Atom h + x H is cause h at position x, and positions are counted row by row.
     """
     found = np.full((len(states), causes, 2), -1, np.int32)
     state, number = np.nonzero(states >= 0)
@@ -190,7 +190,7 @@ def states_of_binary(table: np.ndarray) -> np.ndarray:
 
 
 def states_of_places(table: np.ndarray) -> np.ndarray:
-    """Convert the place of each atom in its state, from 1 on, 0 for inactive atoms, (n, atoms), to states (n, g)."""
+    """Convert the depth rank of each atom in its state, from 1, 0 for inactive atoms, (n, atoms), to states (n, g)."""
     state, atom = np.nonzero(table)
     order = np.lexsort([table[state, atom], state])
     return states_of_pairs(state, atom[order], len(table))
@@ -220,9 +220,9 @@ def best_atoms(scores: np.ndarray, count: int) -> np.ndarray:
 
 
 def best_places(scores: np.ndarray, count: int) -> np.ndarray:
-    """Return the best atoms h + x H by scores (n, H, places), in rising order, (n, count) int32.
+    """Return the best atoms h + x H by scores (n, H, positions), in rising order, (n, count) int32.
 
-    The best place of each cause comes first. More than H atoms include other places.
+    The best position of each cause comes first. More than H atoms include other positions.
     """
     n, H, _ = scores.shape
     place = scores.argmax(2)

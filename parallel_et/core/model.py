@@ -1,19 +1,19 @@
-"""The contract between the engine and the models. ``types`` has the values that they exchange.
+"""The contract between the engine and the models. ``types`` contains the values that they exchange.
 
 The author of a model writes four declarations (``params``, ``latents``, ``prior``, ``noise``) and four methods
 (``mean``, ``statistics``, ``accumulate``, ``maximise``). All other methods have defaults, which enumerate states. A
-family of models with a faster E-step has a view of its own. ``capabilities`` has the protocols that only some models
+family of models with a faster E-step has its own view. ``capabilities`` contains the protocols that only some models
 implement.
 
 Terms:
 
 * A field is the column of W of a cause: its contribution to the mean, in the way in which the model combines causes.
-* An atom is one way in which a cause can be active: one of its non-zero values or places. A binary cause has one atom.
-* A state is a set of active atoms, and the empty state has no atom. States are lists of atoms, padded with -1. A state
-  that begins with ``VACANT`` does not exist.
+* An atom is a way in which a cause can be active: one of its nonzero values or positions. A binary cause has one atom.
+* A state is a set of active atoms, and the empty state contains no atom. States are lists of atoms, padded with -1.
+  A state that begins with ``VACANT`` does not exist.
 
-Letters of shapes: N points of the data, n points of a block, D dimensions, H causes, C or H' candidates, K states, g
-entries of a state.
+Letters in shapes: N points of the data, n points in a block, D dimensions, H causes, C or H' candidates, K states, g
+entries in a state.
 """
 
 from abc import ABC, abstractmethod
@@ -49,7 +49,7 @@ from parallel_et.kernels.rows import padded
 UNUSED = 1e-12
 """Mean posterior weight per point below which a cause is unused. The M-step keeps the field of an unused cause."""
 VALUES_AT_ONCE = 1 << 20
-"""Values, pairs of point and state times dimensions, that a default computes at a time."""
+"""Number of values (pairs of point and state, times dimensions) that a default computes at a time."""
 
 
 class Collector(Protocol):
@@ -66,8 +66,8 @@ class Trainable(ABC):
     ----------
     params : declarations of the parameters by name
     stages : stages of the M-step, each with statistics and a maximisation, and each with a pass over all posteriors
-    online : whether the M-step takes a step from the old parameters by the sums of a minibatch, without averages
-    distributed : whether all ranks share the M-step, because it is large
+    online : whether the M-step takes a step from the old parameters with the sums of a minibatch, without averages
+    distributed : whether all ranks share the M-step because it is large
     """
 
     params: Mapping[str, Param] = {}
@@ -84,7 +84,7 @@ class Trainable(ABC):
         """Return the new values of the parameters that this stage changes.
 
         ``params`` are the parameters after the earlier stages.
-        ``sums`` has the sums of the declared statistics, and their number of points as ``sums["points"]``.
+        ``sums`` contains the sums of the declared statistics, and their number of points as ``sums["points"]``.
         """
 
     @abstractmethod
@@ -135,7 +135,7 @@ class BlockView(ABC, Generic[P]):
     Attributes
     ----------
     evaluator, model, block : evaluator, its model, and the points
-    singletons : whether K_n also has all states with a single atom
+    singletons : whether K_n also contains all states with a single atom
     """
 
     def __init__(self, evaluator: Evaluator, block: Block, singletons: bool = False) -> None:
@@ -160,7 +160,7 @@ class BlockView(ABC, Generic[P]):
         return best_atoms(self.log_singletons(), count)
 
     def best(self, posterior: P) -> np.ndarray:
-        """Return the most probable state of K_n of each point, the first of equal ones; (n, g)."""
+        """Return the most probable state in K_n of each point, the first in case of ties; (n, g)."""
         assert isinstance(posterior, Weights)
         return posterior.best()
 
@@ -195,7 +195,7 @@ class EnumeratingView(BlockView[P]):
         """Return q_n(s) = p(s, y_n)^beta / sum of p(s', y_n)^beta for the states of a table over candidates (n, C).
 
         A table lists states as positions in the candidates, the same for all points.
-        With ``singletons``, K_n also has the single-atom states outside the candidates. The call may overwrite
+        With ``singletons``, K_n also contains the single-atom states outside the candidates. The call may overwrite
         intermediate results of the view.
         """
         latents, logs = self.model.latents, np.empty((len(candidates), len(table)))
@@ -207,7 +207,7 @@ class EnumeratingView(BlockView[P]):
                 logs[some][clashes(states, latents.owner)] = -np.inf
         if self.singletons:
             singletons = self.log_singletons()
-            np.put_along_axis(singletons, candidates, -np.inf, 1)  # the table has these states
+            np.put_along_axis(singletons, candidates, -np.inf, 1)  # the table contains these states
             logs = np.hstack([logs, singletons])
         evidence, q = weigh(logs, beta)
         return Tabled(evidence, candidates, table, *map(Sparse.of, np.split(q, [len(table)], 1)))
@@ -242,7 +242,7 @@ class EnumeratingView(BlockView[P]):
                 total.add(name, values)
 
     def pieces(self, count: int, states: int) -> Iterator[slice]:
-        """Yield slices of ``count`` points that are small enough to compute with ``states`` states a point."""
+        """Yield slices of ``count`` points that are small enough to compute with ``states`` states per point."""
         step = max(1, VALUES_AT_ONCE // (states * self.model.D))
         return (slice(start, min(start + step, count)) for start in range(0, count, step))
 
@@ -271,15 +271,15 @@ class Model(Trainable):
     ----------
     latents : hidden states; by default all sets of the H causes
     prior, noise : distribution of the states, and of points around the mean of their state
-    learns : parameters that are learned by default, () for all; a number in the job holds a parameter fixed
+    learns : parameters that are learned by default, () for all; a number in the job fixes a parameter
     schedules : schedules that the model adds to [anneal]
-    first_job : keys by section that the starter job of this model has in addition to the usual ones
+    first_job : keys by section that the starter job of this model contains in addition to the usual keys
     valued : whether active causes have values, with posterior means and variances
     evidence : whether F_n is a lower bound of log p(y_n) at T = 1; else it is the mean of log p(s, y_n) over q_n
-    row_independent : whether the posterior of a point over a table without singletons has the same bits in any block,
+    row_independent : whether the posterior of a point over a table without singletons is bit-identical in any block,
         so that blocks may be merged. A subclass must declare it again
     sizes : lengths of the axes of the parameters
-    grid : rows and columns of the places where a cause can be, or None; atom h + x H is cause h at place x
+    grid : rows and columns of the positions where a cause can be, or None; atom h + x H is cause h at position x
     View : class of the views of blocks
     """
 
@@ -319,7 +319,7 @@ class Model(Trainable):
         """Return the sum of each declared statistic over m pairs of a point (m, D) and a state (m, g), weighted by q.
 
         A point is in one pair for each of its states.
-        Not needed if ``View`` has an ``accumulate`` of its own.
+        Not needed if ``View`` has its own ``accumulate``.
         """
         raise UserError(f"{type(self).__name__}: expected a method accumulate, found none")
 

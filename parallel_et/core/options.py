@@ -41,18 +41,18 @@ class RowsInit(Section):
     """Points of the data, a different point for each cause."""
 
     rows: Literal["random", "k-means++"] = Field(
-        description="choice of the points by the seed of the run: random, or far from each other"
+        description="choice of the points with the seed of the run: random, or far from each other"
     )
 
 
 class MomentsInit(Section):
-    """Fields along directions in which the data are skewed, as for causes that add up."""
+    """Fields along directions in which the data are skewed, computed as for causes that add up."""
 
     moments: Literal["third"] = Field(description="order of the moments; third moments separate rare causes from noise")
 
 
 INIT_FORMS = (
-    "a number, or a table of mean and std, of low and high, of file and dataset, or for fields "
+    "a number; a table with mean and std, low and high, or file and dataset; or, for fields, "
     'rows = "random" or "k-means++", or moments = "third"'
 )
 """Forms of an initial value in a job, for messages."""
@@ -67,12 +67,12 @@ class ModelOptions(Section):
 
     name: str = Field(description="name of the model; with a file, by default the name of the file")
     file: str | None = Field(None, description='Python file with a user-defined model, such as "my_model.py"')
-    sha256: str | None = Field(None, description="digest of the file; by default computed")
+    sha256: str | None = Field(None, description="SHA-256 digest of the file; computed by default")
     causes: int = Field(ge=1, le=1_000_000, description="number of hidden causes, H")
 
     @classmethod
     def absent(cls, given: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the parameters that the model does not have for the keys of a job."""
+        """Return the parameters that do not exist in a model with these keys."""
         return ()
 
 
@@ -81,7 +81,7 @@ class SchemeOptions(Section):
 
     scheme: str = Field(description="name of the scheme; with a file, by default the name of the file")
     file: str | None = Field(None, description="Python file with a user-defined scheme")
-    sha256: str | None = Field(None, description="digest of the file; by default computed")
+    sha256: str | None = Field(None, description="SHA-256 digest of the file; computed by default")
 
     def inconsistencies(self, latents: Latents) -> list[tuple[str, str, object]]:
         """Return the keys that do not fit a model with these states: key, expected value, found value."""
@@ -122,7 +122,7 @@ def options_class(model: Any) -> Any:
         return {**given, "learn": [name for name in model.learns or model.params if name not in others]}
 
     fill: Any = model_validator(mode="before")(learn_others)
-    learn = "parameters to learn; by default all without a number in this section"
+    learn = "parameters to learn; by default all parameters without a number in this section"
     return create_model(
         f"{model.__name__}Options",
         __base__=model.Options,

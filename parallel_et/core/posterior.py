@@ -96,7 +96,7 @@ class Weights(Posterior):
 
     @abstractmethod
     def best(self) -> np.ndarray:
-        """Return the state of largest weight, the first of equal ones, (n, g)."""
+        """Return the state with the largest weight, the first in case of ties, (n, g)."""
 
     def means(self, atoms: int) -> np.ndarray:
         point, states, q = self.pairs(np.ones(len(self.evidence), bool))
@@ -165,7 +165,7 @@ class Draws(Listed):
         return sum_rows(point, q[:, None] * values, len(self.evidence))
 
     def best(self) -> np.ndarray:
-        """Return the state of largest total weight over its draws, the first of equal ones, (n, g)."""
+        """Return the state with the largest total weight over its draws, the first in case of ties, (n, g)."""
         point, states, q = self.pairs(np.ones(len(self.evidence), bool))
         rows = np.column_stack([point, states])
         _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
@@ -176,7 +176,7 @@ class Draws(Listed):
 
 @dataclass(frozen=True)
 class Tabled(Weights):
-    """Weights of the states of one table over the candidates of each point, and of single atoms outside these.
+    """Weights of the states of one table over the candidates of each point, and of single atoms outside the candidates.
 
     Attributes
     ----------
@@ -243,7 +243,7 @@ class ValueMoments(Posterior):
 
     Attributes
     ----------
-    candidates : (n, H') int32, in any order; a repeated candidate has moments 0
+    candidates : (n, H') int32, in any order; the moments of a repeated candidate are 0
     probability : (H', n) probability that each candidate is active
     values : (H', n) <s_i>
     moments : (H' (H' + 1) / 2, n) <s_i s_j> of the candidates i <= j at row j (j + 1) / 2 + i

@@ -21,7 +21,7 @@ class Random(NamedTuple):
     iteration: int
 
     def uniforms(self, purpose: str, first: int, shape: tuple[int, int]) -> np.ndarray:
-        """Return numbers in [0, 1) of this shape, (points, numbers a point), for the points from ``first`` on."""
+        """Return numbers in [0, 1) of this shape, (points, numbers per point), for the points from ``first`` on."""
         numbers = np.empty(shape)
         random.uniforms(self.key(purpose), first, numbers)
         return numbers

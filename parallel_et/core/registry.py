@@ -26,7 +26,7 @@ class Registry:
     package : package with one module for each class; also the group of entry points of other packages
     class_name : name of the class in a module
     base : base class
-    aliases : other names, and the names for which they stand
+    aliases : alternative names, each with the name it stands for
     """
 
     def __init__(self, package: str, class_name: str, base: type, aliases: dict[str, str] | None = None) -> None:

@@ -11,7 +11,7 @@ CHOICE = "="
 MAX_MAGNITUDE = 1e50
 """Largest magnitude of a number: products of a few numbers are finite."""
 MAX_COUNT = 10**12
-"""Largest number of points, iterations, …"""
+"""Largest number of points, iterations, and so on."""
 MAX_TEXT_CHARACTERS = 4096
 """Largest number of characters of a text."""
 MAX_DURATION_SECONDS = 1e9

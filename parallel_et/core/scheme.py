@@ -72,14 +72,14 @@ class Scheme(ABC):
     ----------
     needs : classes and protocols that the view of a model must have
     count : number of states in K_n, without added singletons
-    max_active : largest number of active atoms of a considered state
-    candidates : number of preselected atoms of a point; 0 without preselection
+    max_active : largest number of active atoms in a considered state
+    candidates : number of preselected atoms per point; 0 without preselection
     description : description for log and report
     draws : whether posteriors are sampled, with random numbers that depend on the index of the point
     pairs : number of pairs of candidates that may both be active in a state; 0 if states have other atoms too
-    rounds : number of calls of ``infer`` for a point without point states, such as a held-out point
+    rounds : number of calls to ``infer`` for a point without point states, such as a held-out point
     selection : preselection of candidates
-    row_independent : whether the posterior of a point has the same bits in any block
+    row_independent : whether the posterior of a point is bit-identical in any block
     """
 
     Options: ClassVar[type[Section]]
@@ -103,7 +103,7 @@ class Scheme(ABC):
 
     @abstractmethod
     def infer(self, context: Context, block: Block, point_states: PointStates) -> tuple[Posterior, PointStates]:
-        """Return the posterior of a block and its new point states. Equal arguments give equal bits.
+        """Return the posterior of a block and its new point states. Equal arguments give bit-identical results.
 
         A simple scheme calls ``context.evaluator.observe``, selects candidates, and calls ``over_table`` of the view.
         """
@@ -130,5 +130,5 @@ def initial_params_of(scheme: Scheme, points: int, dims: int) -> Params:
 
 
 def suits(model: type[Model], scheme: type[Scheme]) -> bool:
-    """Return whether the view of a model has the classes and protocols that a scheme needs."""
+    """Return whether the view of a model provides the classes and protocols that a scheme needs."""
     return all(issubclass(model.View, need) for need in scheme.needs)

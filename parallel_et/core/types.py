@@ -25,7 +25,7 @@ class Summary(NamedTuple):
     negative : fraction of the values that are below zero
     spread : root mean square of the values after the mean of each dimension is subtracted
     offset : root mean square of these means
-    constant : number of dimensions in which all points have the same value, not zero
+    constant : number of dimensions in which all points have the same nonzero value
     empty : number of dimensions in which all points are zero
     largest_by_dim, std_by_dim, mean_by_dim : (D,) largest magnitude, standard deviation and mean of each dimension
     """
@@ -63,12 +63,12 @@ class Param(NamedTuple):
 
     Attributes
     ----------
-    axes : one letter an axis, a key of the model's ``sizes``: "DH" for D dimensions x H causes, "" for a number
+    axes : one letter per axis, a key of the model's ``sizes``: "DH" for D dimensions x H causes, "" for a number
     description : help text
     start : initial value of all elements, or the ``Rule`` for it, which makes the parameter a key of [model];
         None: random values with the mean and standard deviation of ``Model.initial_value``
     low, high : limits
-    each : whether a job may have one value for each cause (``model.each``)
+    each : whether a job may ask for one value per cause (``model.each``)
     rows : default of ``model.init.NAME.rows``, the points that columns are initialised with; "" for none
     """
 
@@ -87,7 +87,7 @@ class OwnSchedule(NamedTuple):
     Attributes
     ----------
     rule : default value as a function of the temperature
-    low : smallest value that a job may have
+    low : smallest value that a job may set
     description : help text
     """
 
@@ -103,11 +103,11 @@ class Settings(NamedTuple):
     ----------
     iteration : index of the iteration, from 0 on
     temperature : T
-    cut : strength of the cut: 0 for all points, 1 for the fraction that ``Prior.fraction_up_to`` expects to fit K_n
+    cut : strength of the cut: 0 for all points, 1 for the fraction of points that ``Prior.fraction_up_to`` expects
     points : number of points that the M-step uses
     noise : standard deviation of the Gaussian noise that is added to each parameter after the M-step
-    model : values of the model's own schedules
-    max_active : largest number of active causes of a considered state
+    model : values of the schedules that the model declares
+    max_active : largest number of active causes in a considered state
     step : rho in average = (1 - rho) average + rho statistics of the minibatch
     fields_frozen : whether the engine keeps the old fields, whatever the M-step returns
     algebra : linear algebra for the fields, which all ranks share if the model is large
@@ -128,7 +128,7 @@ class Settings(NamedTuple):
 
     @property
     def undisturbed(self) -> bool:
-        """True for T = 1 without cut and noise: the M-step then must not lower the free energy."""
+        """True for T = 1 without a cut and without noise: the M-step then must not lower the free energy."""
         return self.temperature == 1 and self.cut == 0 and not any(self.noise.values())
 
 
@@ -137,12 +137,12 @@ Bound = float | Callable[[Params, Summary], float | np.ndarray]
 
 
 def largest(params: Params, summary: Summary) -> float:
-    """Return the largest magnitude of the data, the bound of a sum of data."""
+    """Return the largest magnitude of the data: the bound for a sum of data."""
     return summary.largest
 
 
 def largest_square(params: Params, summary: Summary) -> float:
-    """Return the largest square of the data, the bound of a sum of squares."""
+    """Return the largest square of the data: the bound for a sum of squares."""
     return summary.largest**2
 
 
@@ -225,10 +225,10 @@ class Noise(Protocol):
 
 @runtime_checkable
 class RestrictsData(Protocol):
-    """A noise that only some data can have, such as counts."""
+    """A noise distribution that suits only some data, such as counts."""
 
     def check(self, summary: Summary) -> None:
-        """Raise a UserError for data that cannot have this noise."""
+        """Raise a UserError for data that this noise distribution cannot produce."""
 
 
 @runtime_checkable
@@ -236,4 +236,4 @@ class Limited(Protocol):
     """A model or noise whose parameters have a floor, or a range beyond which double precision fails."""
 
     def at_limits(self, params: Params, summary: Summary) -> Iterator[str]:
-        """Yield a warning clause for each parameter that is at such a limit."""
+        """Yield a warning clause for each parameter that is at its floor or beyond its range."""

@@ -28,20 +28,20 @@ class BarsOptions(DataOptions):
 
     source: Literal["bars"] = Field("bars", description="the bars test")
     points: int = Field(ge=1, le=MAX_COUNT, description="number of data points, N")
-    grid: int = Field(5, ge=1, le=MAX_BARS, description="pixels a side")
+    grid: int = Field(5, ge=1, le=MAX_BARS, description="pixels per side of the grid")
     width: Numbers = Field(1, description="width of the bars; with a list, bars of these widths are side by side")
     length: int | None = Field(None, ge=1, le=MAX_BARS, description="length of the bars, by default the whole grid")
     value: float = Field(10.0, ge=-MAX_MAGNITUDE, le=MAX_MAGNITUDE, description="grey value of a bar")
     std: float = Field(
-        0.0, ge=0, le=MAX_MAGNITUDE, description="standard deviation of the grey value of a bar, from point to point"
+        0.0, ge=0, le=MAX_MAGNITUDE, description="standard deviation of the grey value of a bar across data points"
     )
     negative: float = Field(0.0, ge=0, le=1, description="fraction of the bars whose value is negative")
     probability: Numbers = Field(
-        0.2, description="probability that a bar appears: one number, or a list with one a bar"
+        0.2, description="probability that a bar appears: one number, or a list with one number per bar"
     )
     overlap: Literal["sum", "max", "nearest"] = Field(
         "sum",
-        description='value of pixels in two bars; "nearest" is the front bar in an order that is drawn for each point',
+        description='value of pixels in two bars; "nearest" shows the front bar; the order is drawn for each point',
     )
     colours: Literal["none", "white", "hues", "dealt"] = Field(
         "none",
@@ -74,7 +74,7 @@ class BarsOptions(DataOptions):
                     ("probability", f"a number in (0, 1), or one for each of the {bars} bars", self.probability)
                 )
             elif self.at_least > 0 and probability_of_at_least(np.broadcast_to(p, bars), self.at_least) < 1e-3:
-                wrong.append(("at_least", "a number of bars that one point in 1000 has", self.at_least))
+                wrong.append(("at_least", "a number of bars that at least one point in 1000 contains", self.at_least))
             if self.overlap == "nearest" and self.negative > 0:
                 wrong.append(("negative", 'none with overlap = "nearest"', self.negative))
             if self.std > 0 and (self.overlap == "nearest" or self.value == 0):

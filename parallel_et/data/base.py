@@ -33,7 +33,7 @@ class DataOptions(Section):
         None,
         gt=0,
         lt=1,
-        description="fraction of held-out rows (validation set), drawn by run.seed; the run reports their evidence",
+        description="fraction of held-out rows (validation set), drawn with run.seed; the run reports their evidence",
     )
     centre: bool = Field(
         False,

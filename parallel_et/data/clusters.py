@@ -26,7 +26,7 @@ class ClustersOptions(DataOptions):
         5.0, gt=0, le=MAX_MAGNITUDE, description="standard deviation of the centres, in each dimension"
     )
     line: bool = Field(
-        False, description="put the centres near evenly spaced points of a line, at the distance of data.apart"
+        False, description="put the centres near evenly spaced points on a line, separated by data.apart"
     )
     sigma: float = Field(
         1.0, ge=0, le=MAX_MAGNITUDE, description="standard deviation of the points around their centre"

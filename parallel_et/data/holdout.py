@@ -1,4 +1,4 @@
-"""Held-out rows: a random fraction of the data, which is not learned from, as a source of its own."""
+"""Held-out rows: a random fraction of the data, which is not used for learning, as a separate source."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ class RowSubset(Source):
     """The held-out rows of another source, or all other rows, in the order of the source.
 
     Each group of ``GROUP_POINTS`` rows has held-out rows such that the fraction is right for all rows up to its end.
-    They are drawn by the seed and the number of the group, so any rank finds any row without the other groups.
+    They are drawn with the seed and the number of the group, so any rank finds any row without the other groups.
     """
 
     def __init__(self, source: Source, fraction: float, seed: int, held_out: bool) -> None:

@@ -22,13 +22,15 @@ class MixedOptions(DataOptions):
 
     source: Literal["mixed"] = Field("mixed", description="sums of sounds, as log-spectrograms")
     points: int = Field(ge=1, le=MAX_COUNT, description="number of data points, N")
-    waves: str = Field(description="a .npy file with the waves of the single sounds, (sounds, samples)")
-    rate: float = Field(8000.0, gt=0, le=1e9, description="samples a second")
+    waves: str = Field(description=".npy file with the waveforms of the single sounds, (sounds, samples)")
+    rate: float = Field(8000.0, gt=0, le=1e9, description="samples per second")
     probability: float = Field(gt=0, lt=1, description="probability that a sound is in a point")
-    channels: int = Field(50, ge=1, le=MAX_CHANNELS, description="number of frequencies, evenly spaced by logarithm")
+    channels: int = Field(
+        50, ge=1, le=MAX_CHANNELS, description="number of frequencies, evenly spaced on a logarithmic scale"
+    )
     low: float = Field(100.0, gt=0, le=1e9, description="lowest frequency in Hz")
     high: float = Field(4000.0, gt=0, le=1e9, description="highest frequency in Hz")
-    window: int = Field(200, ge=2, le=10**6, description="samples of a Hamming window; the next one overlaps by half")
+    window: int = Field(200, ge=2, le=10**6, description="samples per Hamming window; adjacent windows overlap by half")
     range: float = Field(
         42.8, gt=0, le=MAX_MAGNITUDE, description="dynamic range: decibels from silence to the loudest sound"
     )

@@ -23,19 +23,19 @@ class ObjectsOptions(DataOptions):
 
     source: Literal["objects"] = Field("objects", description="scenes of objects that hide each other")
     points: int = Field(ge=1, le=MAX_COUNT, description="number of data points, N")
-    folder: str = Field(description="folder of PNG files with transparency, one object a file")
+    folder: str = Field(description="folder of PNG files with transparency, one object per file")
     objects: int | None = Field(
         None, ge=1, le=10_000, description="use this many files, in order of name; default: all"
     )
-    grid: int = Field(35, ge=1, le=MAX_SIDE_PIXELS, description="pixels a side of a scene; its background is black")
-    size: int = Field(20, ge=1, le=MAX_SIDE_PIXELS, description="pixels a side of the scaled objects")
+    grid: int = Field(35, ge=1, le=MAX_SIDE_PIXELS, description="pixels per side of a scene; its background is black")
+    size: int = Field(20, ge=1, le=MAX_SIDE_PIXELS, description="pixels per side of the scaled objects")
     places: Literal["fixed", "anywhere"] = Field(
         "fixed",
-        description='"fixed": each object has one position, and its mean colour; "anywhere": a position drawn for each '
-        "scene, which wraps around its edges, and the colours of the pixels",
+        description='"fixed": each object has one position and its mean colour; "anywhere": its position is drawn for '
+        "each scene and wraps around the edges, and its pixels keep their colours",
     )
     probability: float | None = Field(
-        None, gt=0, lt=1, description="probability that an object is in a scene; by default two objects a scene"
+        None, gt=0, lt=1, description="probability that an object is in a scene; by default two objects per scene"
     )
     sigma: float = Field(
         0.25, ge=0, le=MAX_MAGNITUDE, description="standard deviation of the noise; colours are in [0, 1]"
@@ -66,8 +66,8 @@ class Scenes(NamedTuple):
 class Objects(Generated):
     """Scenes, drawn in groups of points that depend only on the seed and the pictures.
 
-    The mask of an object has the pixels that are at least half opaque. The depth order is drawn for each scene.
-    With places "fixed", the position of an object is drawn once by the seed.
+    The mask of an object contains the pixels that are at least half opaque. The depth order is drawn for each scene.
+    With places "fixed", the position of an object is drawn once with the seed.
     Its colour is the mean colour of its pixels, weighted by their intensity.
     With places "anywhere", positions are drawn for each scene, and objects have the colours of their pixels.
     """
@@ -152,7 +152,7 @@ def files_in(folder: Path, count: int | None) -> list[Path]:
 
 
 def read_object(path: Path, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mask of a picture scaled to ``size`` pixels a side, (size, size) bool, and its colours."""
+    """Return the mask of a picture scaled to ``size`` pixels per side, (size, size) bool, and its colours."""
     try:
         with Image.open(path, formats=["PNG"]) as image:
             picture = image.convert("RGBA").resize((size, size), Image.Resampling.BOX)

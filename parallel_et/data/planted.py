@@ -21,11 +21,13 @@ MAX_DIMS = 1 << 20
 class PlantedOptions(DataOptions):
     """The keys of [data] for planted fields."""
 
-    source: Literal["planted"] = Field("planted", description="points of the model that is trained, with random fields")
+    source: Literal["planted"] = Field(
+        "planted", description="points drawn from the model that is trained, with random fields"
+    )
     points: int = Field(ge=1, le=MAX_COUNT, description="number of data points, N")
     dims: int = Field(30, ge=1, le=MAX_DIMS, description="dimensions, D")
     fields: Literal["gauss", "sparse"] = Field(
-        description=f'"gauss": standard normal values; "sparse": their magnitudes, of which {DENSITY:.0%} are not zero'
+        description=f'"gauss": standard normal values; "sparse": normal magnitudes, {DENSITY:.0%} of them nonzero'
     )
     sigma: float = Field(0.1, gt=0, le=MAX_MAGNITUDE, description="standard deviation of the noise")
     pi: float = Field(0.2, gt=0, lt=1, description="probability that a cause is active")

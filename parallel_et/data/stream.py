@@ -64,12 +64,12 @@ class StreamedRows:
     ----------
     source : source of the rows; its errors are raised by the request for the rows
     shard : rows of this rank
-    memory_bytes : bytes for all chunks; a chunk has at least one block a thread
+    memory_bytes : bytes for all chunks; a chunk has at least one block per thread
     threads : number of threads that request rows
 
     Attributes
     ----------
-    request_points : most rows of one request, such that all threads together request at most a chunk
+    request_points : maximum number of rows per request, such that all threads together request at most one chunk
     """
 
     def __init__(self, source: Source, shard: Shard, memory_bytes: int, threads: int = 1) -> None:

@@ -23,9 +23,9 @@ class StrokesOptions(DataOptions):
 
     source: Literal["strokes"] = Field("strokes", description="patches of an image of strokes that hide each other")
     points: int = Field(61009, ge=1, description="number of patches, evenly spread over all positions")
-    image: int = Field(256, ge=4, le=4096, description="pixels a side of the image")
-    size: int = Field(9, ge=2, le=64, description="pixels a side of a patch")
-    strokes: int = Field(300, ge=1, le=100_000, description="number of strokes, each over the earlier ones")
+    image: int = Field(256, ge=4, le=4096, description="pixels per side of the image")
+    size: int = Field(9, ge=2, le=64, description="pixels per side of a patch")
+    strokes: int = Field(300, ge=1, le=100_000, description="number of strokes, each drawn over the earlier strokes")
     sigma: float = Field(25.0, ge=0, le=MAX_MAGNITUDE, description="standard deviation of the noise of each patch")
     seed: int | None = Field(None, ge=0, lt=2**63, description="seed of the data; default: run.seed")
 

@@ -93,7 +93,7 @@ class EStep:
         self._lock = Lock()
 
     def classify(self) -> np.ndarray:
-        """Return a mask of the points that the M-step uses, (n,) bool: all, or with a cut those of largest evidence."""
+        """Return a mask of the points of the M-step, (n,) bool: all, or with a cut those of largest evidence."""
         if not self.cuts:
             return np.ones(len(self.evidence), bool)
         exponents = np.empty(len(self.evidence), np.int16)  # of the magnitudes of the points; floats need more memory

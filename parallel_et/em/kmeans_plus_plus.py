@@ -1,4 +1,4 @@
-"""Points of the data as initial fields: random, or by k-means++. They are the same on any number of ranks."""
+"""Data points as initial fields: random, or chosen by k-means++. They are the same on any number of ranks."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from parallel_et.parallel.exact_sum import scale_for
 
 
 def initial_points(problem: Problem, ranks: Ranks, name: str, how: str) -> np.ndarray:
-    """Return points for the initial fields, drawn by the seed, as columns (D, m). Collective."""
+    """Return points for the initial fields, drawn with the seed, as columns (D, m). Collective."""
     points, (_, H) = problem.shard.points, shape_of(problem.model, name)
     model = problem.model
     count = min(points, model.points_for_fields() if isinstance(model, ManyPoints) else model.H)
@@ -37,7 +37,7 @@ def fetch_points(problem: Problem, ranks: Ranks, numbers: np.ndarray) -> np.ndar
 
 
 def kmeans_plus_plus(problem: Problem, ranks: Ranks, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw points one after the other by k-means++ (Arthur and Vassilvitskii 2007), (count, D). Collective.
+    """Draw points one after another by k-means++ (Arthur and Vassilvitskii 2007), (count, D). Collective.
 
     The probability of a point is proportional to the squared distance from the nearest point that is already drawn.
     The squares are rounded to integers, so that draws are the same on any number of ranks. Each draw costs a pass over

@@ -3,9 +3,9 @@
 One iteration, for points y_n, parameters Theta and the inverse temperature beta = 1 / T:
 
 * Preselection: the H' candidates of each point, for example the causes h with the largest p(s = {h}, y_n).
-* E-step: q_n(s) = p(s, y_n)^beta / sum over K_n of p(s', y_n)^beta for the states s of a set K_n, and 0 for all others.
+* E-step: q_n(s) = p(s, y_n)^beta / sum over K_n of p(s', y_n)^beta for the states s in a set K_n, and 0 for all others.
   F_n = log of the sum over K_n of p(s, y_n)^beta. The mean F_n is the free energy.
-  The scheme et takes all states with at most gamma active causes, all of them candidates. The empty state is one.
+  The scheme et considers all states with at most gamma active causes, all of them candidates, and the empty state.
 * Data classification: M is the set of the ``settings.points`` points with the largest F_n. The cut thus removes the
   points that K_n explains worst, mostly points with more active causes than the states in K_n.
 * Statistics: sums over the points n in M and the states s in K_n of q_n(s) f(y_n, s), where the model declares f.

@@ -34,7 +34,7 @@ class MStep:
         self._first_sums: dict[Trainable, Totals] = {}
 
     def maximise(self, stages: Sequence[Stage], sums: Sequence[ExactSum]) -> None:
-        """Update the parameters by the sums of this rank, stage by stage."""
+        """Update the parameters with the sums of this rank, stage by stage."""
         for (trainable, stage), total in zip(stages, sums, strict=True):
             everywhere = self.problem.is_distributed(trainable)
             self.timer("communication")
@@ -74,7 +74,7 @@ class MStep:
         return averages
 
     def _update(self, trainable: Trainable, stage: str, sums: Totals) -> None:
-        """Update the parameters by the sums of a stage."""
+        """Update the parameters with the sums of a stage."""
         problem, settings = self.problem, self._e_step.settings
         if not problem.is_distributed(trainable):
             settings = settings._replace(algebra=problem.algebra(serial))

@@ -8,14 +8,14 @@ from parallel_et.core.random import stream
 class Batches:
     """Minibatches of whole blocks. Every pass visits each block once, in an order that follows from the seed.
 
-    The blocks are divided into contiguous strata, and a batch has one block of each stratum. A batch is therefore
+    The blocks are divided into contiguous strata, and a batch contains one block of each stratum. A batch is therefore
     spread over the data and over all ranks.
 
     Parameters
     ----------
-    points : number of points of all ranks
-    block : points of a block
-    batch : largest number of points of a batch
+    points : number of points on all ranks
+    block : number of points per block
+    batch : largest number of points in a batch
     seed : seed of the run
 
     Attributes
@@ -68,8 +68,8 @@ class StreamedBatch(Batches):
 
     Parameters
     ----------
-    size : points of the batch
-    block : points of a block
+    size : number of points in the batch
+    block : number of points per block
     points : number of points to which sums are scaled, so that sums of batches of different sizes can be averaged
     """
 

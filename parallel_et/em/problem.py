@@ -75,9 +75,9 @@ class Problem:
         return EMState(0, params, initial_point_states_of(self.scheme, len(self.shard)), {})
 
     def passes(self, settings: Settings | None = None) -> Iterator[list[tuple[Trainable, str]]]:
-        """Yield the stages of each pass over the posteriors, of all iterations or of the one with ``settings``.
+        """Yield the stages of each pass over the posteriors, of all iterations or of the iteration with ``settings``.
 
-        The first pass has the first stage of each trainable. Each later stage has a pass of its own.
+        The first pass contains the first stage of each trainable. Each later stage has its own pass.
         """
         yield [(trainable, trainable.stages[0]) for trainable in self.trainables.values()]
         for trainable in self.trainables.values():
@@ -120,7 +120,7 @@ class Problem:
         return LinearAlgebra(work_sharing, self.model.distributed)
 
     def is_distributed(self, trainable: Trainable) -> bool:
-        """Return whether all ranks do the M-step. With minibatches the root does it, because it has the averages."""
+        """Return whether all ranks do the M-step. With minibatches the root does it, because it stores the averages."""
         return trainable.distributed and self.schedule.batches.count == 1
 
     def nan_if_missing(self, evidence: float | None) -> float | None:
@@ -139,7 +139,7 @@ class Problem:
     ) -> Params:
         """Return all parameters after a stage of the M-step. Parameters that are not learned keep their values.
 
-        ``before`` has the parameters at the start of the iteration, ``earlier`` the sums of the first stage of the
+        ``before`` contains the parameters at the start of the iteration, ``earlier`` the sums of the first stage of the
         trainable.
         """
         if before is not None and earlier is not None and isinstance(trainable, Revision):

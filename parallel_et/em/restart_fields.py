@@ -1,4 +1,4 @@
-"""Restart unused fields along directions in which the residuals are skewed, and keep them if F rises enough."""
+"""Restart unused fields along directions of skewed residuals, and keep them if the free energy rises enough."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,11 +32,11 @@ FIRST_DIVISOR = 8
 ATTEMPTS_PER_COUNT = 2
 """Number of attempts after which the number of restarted fields is halved."""
 DIRECTIONS = 16
-"""Number of dimensions, those of largest variance, in which skewed directions are searched."""
+"""Number of dimensions with the largest variance in which skewed directions are searched."""
 STARTS = 128
 """Number of points from which a search for directions starts."""
 SINGLE_CHOICES = 6
-"""Number of least-used fields, and of most skewed directions, from which a single-field attempt draws one each."""
+"""Number of least-used fields, and of most skewed directions, for single-field attempts, which draw one of each."""
 MIN_INACTIVE_PROBABILITY = 1e-12
 """Lower limit of 1 - p(s_h = 1 | y_n) in the logarithm."""
 
@@ -162,7 +162,7 @@ def replace_fields(
     """Return the parameters with some of the fields (D, m) in place of the least used fields, and their number.
 
     If gains of free energy (m,) are known, the fields are used that gain more than the old fields lose, at least one.
-    Every second attempt instead releases blocked values of the fields, if the model can.
+    Every second attempt instead releases blocked values of the fields, if the model supports it.
     """
     count = problem.model.H // FIRST_DIVISOR >> number // ATTEMPTS_PER_COUNT
     if fields.shape[1] == 0:

@@ -15,7 +15,7 @@ RESTARTS = (0.5, 0.8)
 
 
 def value_at(schedule: Any, iteration: int, iterations: int) -> float:
-    """Return the value of a schedule. Positions within [0, 1] are fractions of the run, larger ones iterations."""
+    """Return the value of a schedule. Positions within [0, 1] are fractions of the run, larger ones are iterations."""
     if not isinstance(schedule, list):
         return float(schedule)
     positions, values = zip(*schedule, strict=True)
@@ -29,9 +29,9 @@ class Schedule:
     Parameters
     ----------
     anneal : section [anneal] of the job
-    model : model, which may have schedules of its own
-    max_active : largest number of active causes of a considered state
-    batches : minibatches of the points of all ranks
+    model : model, which may declare further schedules
+    max_active : largest number of active causes in a considered state
+    batches : minibatches of the points on all ranks
     """
 
     def __init__(self, anneal: Any, model: Model, max_active: int, batches: Batches) -> None:

@@ -15,7 +15,7 @@ from parallel_et.parallel.exact_sum import ExactSum
 ROUNDS = 8
 """Largest number of searches for further directions."""
 STARTS_PER_CAUSE = 4
-"""Number of points for each cause from which a search starts."""
+"""Number of points per cause from which a search starts."""
 SEARCH_STEPS = 30
 """Largest number of steps of a search."""
 REFINEMENT_STEPS = 15
@@ -86,7 +86,7 @@ def skewed_fields(problem: Problem, ranks: Ranks, name: str, rest: np.ndarray) -
 
 
 def whitening(problem: Problem, ranks: Ranks) -> Whitening:
-    """Return the whitening of the data in the H directions of largest variance. Collective."""
+    """Return the whitening of the data in the H directions with the largest variance. Collective."""
     N, D, H, largest = problem.shard.points, problem.model.D, problem.model.H, problem.summary.largest
     mean = sum_over_blocks(problem, ranks, (D,), largest, lambda Y: Y.sum(0)) / N
 
@@ -183,7 +183,7 @@ def refine_directions(directions: np.ndarray, moments: Callable, ranks: Ranks) -
 def strongest_directions(
     directions: np.ndarray, count: int, moments: Callable, ranks: Ranks
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return at most ``count`` different directions of largest weight, and their weights."""
+    """Return at most ``count`` different directions with the largest weights, and these weights."""
     if not len(directions):
         return directions, np.empty(0)
     cube = moments(directions)

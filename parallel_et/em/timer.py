@@ -76,7 +76,7 @@ class IterationTimer(Timer):
 class MeasuredSharing:
     """A ``WorkSharing`` of one iteration that measures the pieces of works; the rest of their time is communication.
 
-    No shared array is handed out twice.
+    Each shared array is handed out only once.
     """
 
     def __init__(self, work_sharing: WorkSharing, timer: IterationTimer) -> None:

@@ -32,11 +32,11 @@ def data_warnings(problem: Problem, params: Params, name: str) -> Iterator[str]:
     data, model = problem.summary, problem.model
     if data.points < data.dims:
         yield (
-            f"note: {data.points} points are fewer than the {data.dims} dimensions; the first axis has the points, "
+            f"note: {data.points} points are fewer than the {data.dims} dimensions; rows must be points; "
             "is the table transposed?"
         )
     if data.spread == 0:
-        yield "note: all points are the same"
+        yield "note: all points are identical"
         return
     if data.constant:
         yield f"note: {dimensions(data.constant, data.dims)} have the same non-zero value in all points"
@@ -45,7 +45,7 @@ def data_warnings(problem: Problem, params: Params, name: str) -> Iterator[str]:
     signed = "W" not in model.params or model.params["W"].low < 0
     if not signed and data.negative > MAX_FRACTION:
         yield f"warning: {data.negative:.0%} of the data are negative, but the fields of {name} are not"
-    if "sigma" not in model.params:  # no other parameter is known to have the unit of the data
+    if "sigma" not in model.params:  # no other parameter is known to be in the unit of the data
         return
     limit = MAX_OFFSET_SIGNED if signed else MAX_OFFSET
     if data.offset > limit * data.spread:
@@ -86,8 +86,8 @@ def limits(problem: Problem, params: Params, evidence: float) -> str:
     if rounding > MIN_ROUNDING_ERROR:
         learned = ", ".join(problem.model.options.learn)
         clauses.append(
-            f"the evidence of a point is {evidence:.3g}, the model is far from the data: log joints have rounding "
-            f"errors of {rounding:.1g} nats, which affect the posterior and the learned {learned}"
+            f"the mean log evidence is {evidence:.3g}: the model is far from the data, and log joints have "
+            f"rounding errors of {rounding:.1g} nats, which affect the posterior and the learned {learned}"
         )
     return "; ".join(clauses)
 
@@ -105,7 +105,7 @@ NEAREST_FIELDS = 8
 SKEWNESS_RATIO = 1.5
 """Smallest ratio of the skewness of residuals of the data and of points drawn from the model."""
 MAX_SIGNS = 3
-"""Signs of a kind that are listed one by one."""
+"""Maximum number of signs of one kind that are listed individually."""
 WAY_OUT = 'another seed, init = { W = { moments = "third" } } or anneal.renew may find a better optimum'
 
 

@@ -25,7 +25,7 @@ QUANTITIES = (*DEFAULT_QUANTITIES, "quality")
 STRENGTH_QUANTITIES = ("active", "variances")
 """Quantities that accompany the means of causes with strengths."""
 MAX_MAP_STATES = 1 << 17
-"""Most states of a point after gamma was raised for a full MAP state. A point with this many takes milliseconds."""
+"""Maximum number of states per point after gamma was raised for a full MAP state. Such a point takes milliseconds."""
 MAX_WEIGHTS = 1 << 22
 """Largest number of weights, points times states, that are computed at a time."""
 
@@ -66,8 +66,8 @@ class Inference:
         * active, variances (n, H): probability that a cause is active, and variance of s, for causes with strengths
         * map (n, H): most probable state, zeros and ones
         * map_gamma (n,): gamma of the search; a MAP state with gamma < H active causes may be incomplete
-        * map_order (n, H): position of each active cause, from 1, and 0 for others, in models with an order
-        * map_places (n, H, 2): row and column of each active cause, and -1 for others, in models with places
+        * map_order (n, H): depth rank of each active cause, from 1, and 0 for others, in models with an order
+        * map_places (n, H, 2): row and column of each active cause, and -1 for others, in models with positions
         * reconstruction (n, D): posterior mean of the point without noise
         * quality (n,): Q_n
         """

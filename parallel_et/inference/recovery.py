@@ -46,7 +46,7 @@ class Recovery:
 def causes_of(truth: Params, dims: int) -> np.ndarray:
     """Return the true causes of data with ``dims`` dimensions, each as a point, (D, b).
 
-    Objects with places are shown at the upper left of a square image.
+    Objects with positions are shown at the upper left of a square image.
     """
     if "T" not in truth:
         return truth["W"]
@@ -64,7 +64,7 @@ def recovery(model: Model, scheme: Scheme, params: Params, causes: np.ndarray) -
     """Return the field that represents each true cause (D, b).
 
     Each cause is shown alone and without noise. The unit with the largest probability to be active alone represents it.
-    For causes with places, the error is computed at the inferred place, over the pixels of the cause that are not zero.
+    For causes with positions, the error is computed at the inferred position, over the nonzero pixels of the cause.
     """
     step, block = inference_context(model, scheme, params), Block(pad_rows(causes.T), model.D, 0)
     logs = step.evaluator.observe(block, singletons=True).log_singletons()
@@ -84,7 +84,7 @@ def recovery(model: Model, scheme: Scheme, params: Params, causes: np.ndarray) -
 def objects_by_cause(
     model: Model, scheme: Scheme, params: Params, objects: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return which causes represent which object (D, b), bool (b, H), and the inferred places (b, H, 2).
+    """Return which causes represent which object (D, b), bool (b, H), and the inferred positions (b, H, 2).
 
     A cause represents its most similar object, if its error is that of a found cause. Several causes may represent
     the same object.
@@ -92,7 +92,7 @@ def objects_by_cause(
     assert model.grid is not None
     step, block = inference_context(model, scheme, params), Block(pad_rows(objects.T), model.D, 0)
     logs = step.evaluator.observe(block, singletons=True).log_singletons()
-    place = logs.reshape(len(block), -1, model.H).argmax(1)  # most probable place of each cause
+    place = logs.reshape(len(block), -1, model.H).argmax(1)  # most probable position of each cause
     shown = model.mean(params, (place * model.H + np.arange(model.H))[..., None].astype(np.int32))
     errors = errors_of_fields(np.moveaxis(shown, -1, 0), objects[..., None])
     represents = (errors == errors.min(0)) & (errors < error_limit(objects))

@@ -90,14 +90,15 @@ Temperature = Annotated[
 
 
 class Cut(Section):
-    """Data classification: the M-step has N_cut = round(N - f (N - share N^{<=gamma})) points of largest evidence."""
+    """Data classification: the M-step uses the round(N - f (N - share N^{<=gamma})) points of largest evidence."""
 
     schedule: Fraction = Field(0.0, description="progress f of the cut, from 0 (no cut) to 1 (full cut)")
     share: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="fraction of N^{<=gamma} (expected points with at most gamma causes) that remains at f = 1",
+        description="fraction of N^{<=gamma} (the expected number of points with at most gamma causes) that remains at "
+        "f = 1",
     )
 
 
@@ -110,13 +111,13 @@ class Stop(Section):
         description="largest relative change of W (noise included) in one iteration, |W - W_old| / |W_old|",
     )
     iterations: int = Field(
-        5, ge=1, le=MAX_COUNT, description="number of successive iterations with at most this change"
+        5, ge=1, le=MAX_COUNT, description="number of consecutive iterations with at most this change"
     )
-    fields: bool = Field(False, description="use the largest change of a field instead, as in adaptive cooling")
+    fields: bool = Field(False, description="use the largest change of any field instead, as in adaptive cooling")
     holdout: bool = Field(
         False,
-        description="use the rise of the held-out evidence a point instead, above its value at the last larger rise; "
-        "requires data.holdout",
+        description="use the rise of the held-out evidence per point instead, relative to its value at the last larger "
+        "rise; requires data.holdout",
     )
 
     @model_validator(mode="after")
@@ -148,21 +149,21 @@ class Anneal(Section):
         0,
         ge=0,
         le=MAX_COUNT,
-        description="warm-up: number of first iterations in which W is not learned",
+        description="warm-up: number of iterations at the start in which W is not learned",
     )
     renew: int = Field(
         0,
         ge=0,
         le=1000,
-        description="attempts to restart unused fields along unexplained directions of the data, from 50 % to "
-        "80 % of the run",
+        description="number of attempts to restart unused fields along unexplained directions of the data, between "
+        "50 % and 80 % of the run",
     )
     batch: int | None = Field(
         None,
         ge=1,
         le=MAX_COUNT,
-        description="minibatch size: most points of an iteration, in whole blocks; a cut selects among these points; "
-        "default: all points",
+        description="minibatch size: maximum number of points per iteration, in whole blocks; a cut selects among "
+        "these; default: all points",
     )
     step: Step = Step()
 

@@ -31,7 +31,7 @@ class FileOptions(DataOptions):
 
     source: str = Field(description='"file.h5:/dataset", "file.npy", or the name of a generator')
     points: int | None = Field(
-        None, ge=1, le=MAX_COUNT, description="number of rows to use, from the first; default: all rows"
+        None, ge=1, le=MAX_COUNT, description="number of rows to use, starting with the first; default: all rows"
     )
     shape: list[Annotated[int, Field(ge=1, le=MAX_COUNT)]] | None = Field(
         None, min_length=1, max_length=32, description="shape of a point for pictures; default: the shape in the file"
@@ -49,12 +49,12 @@ class Run(Section):
     """The keys of [run]."""
 
     seed: int = Field(1, ge=0, lt=2**63, description="seed of all random numbers")
-    threads: int = Field(1, ge=1, le=1024, description="threads of a rank; the result does not depend on them")
+    threads: int = Field(1, ge=1, le=1024, description="number of threads per rank; results do not depend on it")
     block: int | None = Field(
         None,
         ge=16,
         le=4096,
-        description="points of a block, the unit of work of a rank; default: computed from the sizes of the job; at "
+        description="number of points per block, the unit of work; default: computed from the sizes of the job; at "
         "most one rank per block is useful",
     )
     snapshots: int = Field(
@@ -73,7 +73,7 @@ class UntrustedError(UserError):
     def __init__(self, file: str) -> None:
         super().__init__(
             f"{file}: expected permission to execute this code, found none; --trust executes the copy in the run "
-            "directory, --model or --scheme FILE another file of the same content"
+            "directory; --model FILE or --scheme FILE executes another file with the same content"
         )
 
 
@@ -124,7 +124,7 @@ LIMITS = {
 KEYS_WITHOUT_EFFECT = ("run.threads", "data.memory")
 """Keys that do not change results: a run may always be resumed with other values."""
 CHANGEABLE_KEYS = ("anneal.iterations", "anneal.stop", "run.checkpoint", "run.snapshots", "run.picture", "run.metrics")
-"""Keys with which a run may be resumed with other values if the user allows it (``--allow``)."""
+"""Keys whose values may change when a run is resumed, if the user allows it (``--allow``)."""
 NESTED = "tables or lists nested too deeply"
 DEFAULT_SCHEME = "et"
 SECTIONS = ("model", "data", "inference", "anneal", "run")
@@ -135,7 +135,7 @@ HDF5_ENDINGS = (".h5", ".hdf5")
 MAX_JOB_FILE_BYTES = 1 << 20
 """Largest size of a job file."""
 MAX_ERROR_LINES = 20
-"""Errors that are reported together."""
+"""Maximum number of errors that are reported together."""
 
 
 def read_job(
@@ -183,7 +183,7 @@ def _load(path: str) -> tuple[dict[str, Any], str, str, str]:
 
 
 def _shipped(path: str) -> str:
-    """Return a hint at a job of the package with a similar name, if there is one."""
+    """Return a hint to a job of the package with a similar name, if there is one."""
     jobs = {job.name: job for job in sorted(JOBS.rglob("*.toml")) if job.name != "table.toml"}
     near = get_close_matches(Path(path).name[:SHOWN_CHARACTERS], jobs, 1, 0.8)
     return f", but there is {jobs[near[0]]}" if near else ""
@@ -202,7 +202,7 @@ def _set(table: dict[str, Any], setting: str) -> None:
         raise UserError(f"--set {_cut(place)}: expected a value, found too many digits or {NESTED}") from None
     if not parents and not isinstance(value, dict):
         raise UserError(
-            f"--set: expected section.key=value, or section={{...}} for all of one, found {format_value(setting)}"
+            f"--set: expected section.key=value, or section={{...}} for a whole section, found {format_value(setting)}"
         )
     for parent in parents:
         table = table.setdefault(parent, {})

@@ -27,7 +27,7 @@ FILE_JOB: dict[str, dict[str, Any]] = {
 }
 """Sections that replace those of the first job if the data are from a file."""
 MAX_CAUSES = 100
-"""Most causes of a first job for a file."""
+"""Maximum number of causes in a first job for a file."""
 MAX_COLUMNS = 120
 """Longest line with a key and its description; longer descriptions precede the key."""
 
@@ -71,9 +71,9 @@ def first_job(name: str, rows: FileRows | None = None) -> str:
         "anneal": keys_for(model),
         "run": Run,
     }
-    lines = [f"# {name}: {lead(model)}", "# Run it by: parallel-et train job.toml"]
+    lines = [f"# {name}: {lead(model)}", "# Run it with: parallel-et train job.toml"]
     if rows is not None:
-        lines += [f"# {rows.name} has {rows.points} points of {rows.dims} dimensions."]
+        lines += [f"# {rows.name} contains {rows.points} points of {rows.dims} dimensions."]
     for section in SECTIONS:
         lines += ["", f"[{section}]", *describe_keys(tables[section], kinds[section])]
     return "\n".join([*lines, ""])

@@ -63,7 +63,7 @@ device_function: Callable[..., Any] = numba.njit(forceinline=True, **OPTIONS)
 NEGLIGIBLE_WEIGHT = 1e-20
 """Posterior weight below which a state cannot change any statistic in double precision."""
 VACANT = -2
-"""First entry of a list of causes that stands for no state."""
+"""First entry of a list of causes that represents no state."""
 
 
 @device_function

@@ -3,7 +3,7 @@
 Numba's own cache checks only the file of a kernel, not the functions that the kernel calls.
 It trusts every file, and refuses a directory that is not writable.
 Here the name of the directory is a hash of the source of all kernels, the versions of Python and Numba, and the
-processor. Its content is therefore never out of date.
+processor. Its content is therefore always up to date.
 Every file carries a checksum, so a damaged file is compiled again. A complete directory may be read-only.
 """
 
@@ -30,7 +30,7 @@ from parallel_et.errors import UserError
 from parallel_et.kernels import cache_files
 
 HERE = Path(__file__).parent
-COMPILING = "the kernels are compiled for this processor, once; some 20 seconds"
+COMPILING = "the kernels are compiled for this processor, once; about 20 seconds"
 VARIABLE = "NUMBA_CACHE_DIR"
 SUFFIX = ".kernel"
 lock = RLock()
@@ -99,7 +99,7 @@ def directories(make: bool = False) -> Iterator[Path]:
 
 
 def find(name: str) -> tuple[Path, bytes] | None:
-    """Return the first sound file of a kernel and its content, which is read and verified once a process.
+    """Return the first sound file of a kernel and its content, which is read and verified once per process.
 
     Damaged files in better folders are replaced by this file where possible.
     """
@@ -177,7 +177,7 @@ def missing() -> bool:
 
 
 def notes() -> list[str]:
-    """Return lines about the declared kernels for the user; each line is returned once a process."""
+    """Return lines about the declared kernels for the user; each line is returned once per process."""
     with lock:
         lines = [COMPILING] if missing() else []
         if damaged:

@@ -92,7 +92,7 @@ def maxima_of_states(WT, logs, inner, tops, top_logs):
     inner : (M, 4) inner nodes of the tree of states
     tops, top_logs : (K, D) out
 
-    Costs 2 D operations a state.
+    Costs 2 D operations per state.
     """
     H, D = WT.shape
     for d in range(D):
@@ -120,7 +120,7 @@ def overshoot(Y, WT, logs, scores):
 
     Y, WT, logs, scores : (n, D) points, (H, D) fields of at least ``LEAST_MEAN``, their logarithms, (n, H) out
 
-    Costs 4 D H operations and D logarithms a point. The sums of a tile of points and causes stay in registers.
+    Costs 4 D H operations and D logarithms per point. The sums of a tile of points and causes stay in registers.
     """
     N, D = Y.shape
     H = WT.shape[0]
@@ -183,7 +183,7 @@ def log_gamma(x):
 def log_factorials(Y, out):
     """Compute out[n] = sum_d log(y_nd!) as log Gamma(y_nd + 1); Y (n, D) >= 0, out (n,).
 
-    Costs two logarithms and some 25 operations a value.
+    Costs two logarithms and about 25 operations per value.
     """
     N, D = Y.shape
     for n in range(N):

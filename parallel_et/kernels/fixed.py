@@ -1,4 +1,4 @@
-"""Fixed-point accumulation: integer sums have the same bits in any order.
+"""Fixed-point accumulation: integer sums are bit-identical in any order.
 
 A sum has two integer words, high + low / LOW. The caller's scale converts values to units of the high word.
 """
@@ -44,7 +44,7 @@ def update_largest(largest, x):
 def add(values, scale, high, low, largest):
     """Add values * scale (m,) to the sums high, low (m,), each rounded to the nearest unit of the low word.
 
-    largest (1,) is raised to the largest magnitude that was added. Costs two roundings a value.
+    largest (1,) is raised to the largest magnitude that was added. Costs two roundings per value.
     """
     for i in range(values.shape[0]):
         add_value(high, low, i, values[i] * scale)
@@ -65,7 +65,7 @@ def sum_words(words, first, total):
     words : (ranks, 2, m) high and low words of each rank
     total : (2, n) out, the sums of n columns
 
-    Low words are brought into [0, LOW) first, so they cannot overflow. Costs three additions a rank and column.
+    Low words are brought into [0, LOW) first, so they cannot overflow. Costs three additions per rank and column.
     """
     n = total.shape[1]
     high, low = total[0], total[1]
@@ -79,7 +79,7 @@ def sum_words(words, first, total):
 
 @kernel("void(float64, int64[::1], int64[::1], float64[::1])")
 def to_float(scale, high, low, out):
-    """Compute out = (high + low / LOW) / scale, all (m,); words of the same number give the same double."""
+    """Compute out = (high + low / LOW) / scale, all (m,); equal numbers give equal doubles, whatever their words."""
     for i in range(high.shape[0]):
         carry(high, low, i)
         out[i] = (high[i] + low[i] / LOW) / scale

@@ -81,7 +81,7 @@ def sample(
     found : (n, H') out, the most probable of these states
     draws : (n, H', bytes) out, bits of each candidate; a sweep has ceil(chains / 8) bytes, padded with zeros
 
-    Costs an exp, a random number and some ten operations an update of eight chains, and H' more if any of them flips.
+    Costs an exp, a random number and about ten operations per update of eight chains, and H' more if any of them flips.
     """
     N, C = candidates.shape
     sweeps, V = order.shape[0], LANES

@@ -1,4 +1,4 @@
-"""Posterior and statistics of linear models whose active causes have Gaussian values; no support costs D operations.
+"""Posterior and statistics of linear models whose active causes have Gaussian values; no cost per support grows with D.
 
 Causes join a support one after the other. A cause h outside has t = w_h^T C^-1 (y - mean) and k = w_h^T C^-1 w_h, where
 mean and C are the mean and covariance of y given the support. Integrated over its value, N(mu, psi), it adds
@@ -95,7 +95,7 @@ def posterior(
     moments : (H' (H' + 1) / 2, n) out, <s_i s_j> in row j (j + 1) / 2 + i, i <= j
     best, top : (n,) out, index and weight of the most probable support
 
-    Costs some g^2 operations, a logarithm, an exponential and two divisions a support of g causes.
+    Costs about g^2 operations, a logarithm, an exponential and two divisions per support of g causes.
     Points are the lanes.
     """
     N, C = candidates.shape
@@ -268,7 +268,7 @@ def log_states(products, base, slab, gram, precision, states, logs):
 
     products, states, logs : (n, H) W^T y, (n, K, g) supports, (n, K) out; -inf for a vacant state
 
-    Costs some |s|^3 / 3 operations a support. The causes that it shares with the support before it are not repeated.
+    Costs about |s|^3 / 3 operations per support. The causes that it shares with the support before it are not repeated.
     """
     N, count, most = states.shape
     rows, x, r, overlap = np.empty((most, most)), np.empty(most), np.empty(most), np.empty(most)
@@ -304,7 +304,7 @@ def moments_of_states(
     start, state, weight : supports with non-negligible weight, row by row
     active, values, moments : out, as for ``posterior``
 
-    Costs some |s|^3 / 3 operations a support.
+    Costs about |s|^3 / 3 operations per support.
     """
     N, _, most = states.shape
     rows, x, r, overlap = np.zeros((most, most)), np.empty(most), np.empty(most), np.empty(most)
@@ -347,7 +347,7 @@ def means_by_cause(candidates, values, start, cause, single, used, H):
     start, cause, single : means of causes outside the candidates, row by row
     used, H : (n,) points to use, and number of causes
 
-    Costs a few operations a mean.
+    Costs a few operations per mean.
     """
     N, C = candidates.shape
     starts = np.zeros(H + 2, np.int64)
@@ -385,7 +385,7 @@ def add_pairs(candidates, moments, start, cause, square, used, scale, high, low,
     start, cause, square : <s^2> of causes outside the candidates, row by row
     used, scale, largest : (n,) points to use, unit of the sums, and (1,) largest magnitude
 
-    Costs H'^2 / 2 operations a point.
+    Costs H'^2 / 2 operations per point.
     """
     N, C = candidates.shape
     top = 0.0

@@ -47,7 +47,7 @@ def write_opaque_terms(values, features, opaque, h, channels, wide, half, shown)
 
 @device_function
 def composite_gain(shown, first, clear, h, wide, behind):
-    """Return the sum over pixels of log(e^shown + (1 - W) e^behind) - behind, with one logarithm a lane."""
+    """Return the sum over pixels of log(e^shown + (1 - W) e^behind) - behind, with one logarithm per lane."""
     zero, one, rise, product = fill(0.0), fill(1.0), fill(0.0), fill(1.0)
     for d in range(0, wide, LANES):
         before = load(behind, d)
@@ -106,7 +106,7 @@ def log_table(
     order : (K,) depth-first order: a state follows the one without its nearest atom
     logs : (n, K) out; -inf for states with an object at two positions
 
-    Costs an exp a pixel of an object and state, and also a logarithm if objects stand before it.
+    Costs an exp per pixel of an object and per state, and also a logarithm if objects stand in front of it.
     """
     N, C, K, most = len(Y), candidates.shape[1], len(sizes), members.shape[1]
     H, wide, channels, count = len(opaque), opaque.shape[1], features.shape[1], size * size
@@ -174,7 +174,7 @@ def log_states(Y, height, width, size, opaque, clear, features, base, odds, orde
 
     states, logs : (n, K, g) and (n, K) out; -inf for a vacant state
 
-    Costs an exp, a logarithm and 2 channels operations a pixel of each object of a state.
+    Costs an exp, a logarithm and 2 channels operations per pixel of each object of a state.
     """
     N, K, most = states.shape
     H, wide, channels, count = len(opaque), opaque.shape[1], features.shape[1], size * size
@@ -221,7 +221,7 @@ def weighted_sums(
     passed : (H, wide) sums of probabilities that it is transparent and the image behind it is visible
     numerator, active : (H, channels, wide) shown times y, and (H,) sums of weights
 
-    Costs two exp and a logarithm a pixel of each object of a state.
+    Costs two exp and a logarithm per pixel of each object of a state.
     """
     M, most = states.shape
     H, wide, channels, count = len(opaque), opaque.shape[1], features.shape[1], size * size

@@ -1,4 +1,4 @@
-"""Posterior and statistics of models with mean W s; no state costs D operations."""
+"""Posterior and statistics of models with mean W s; the cost per state does not depend on D."""
 
 from math import log as log_of
 
@@ -81,7 +81,7 @@ def posterior(products, base, bias, gram, pairs, precision, beta, candidates, in
     evidence : (n,) out, F_n = log sum p^beta
     moments : (H' (H' + 1) / 2, n) out, <s_i s_j> in row j (j + 1) / 2 + i, i <= j
 
-    Costs one exp and about eight additions a state. Points are the lanes.
+    Costs one exp and about eight additions per state. Points are the lanes.
     """
     N, C = candidates.shape
     M, H = inner.shape[0], singletons.shape[1]
@@ -156,11 +156,11 @@ def posterior(products, base, bias, gram, pairs, precision, beta, candidates, in
     "int32[::1], float64[::1])"
 )
 def best_states(products, bias, gram, pairs, precision, candidates, inner, K, best, gain):
-    """Find the most probable state over each point's candidates, the first of equal ones; as for ``posterior``.
+    """Find the most probable state over each point's candidates, the first in case of ties; as for ``posterior``.
 
     best, gain : (n,) out, index in the table, and log joint relative to the empty state
 
-    Costs two additions and a comparison a state.
+    Costs two additions and a comparison per state.
     """
     N, C = candidates.shape
     V = LANES
@@ -191,7 +191,7 @@ def means_by_cause(candidates, moments, start, cause, weight, used, H, size):
     used, H, size : (n,) points to use, number of causes, and points per block
 
     Returns the start of each block of each cause (H blocks + 2,), and the points and values of the means.
-    Costs a few operations a mean.
+    Costs a few operations per mean.
     """
     N, C = candidates.shape
     blocks = max(1, (N + size - 1) // size)
@@ -245,7 +245,7 @@ def add_cross_moments(Y, starts, points, values, blocks, scale, high, low, large
     starts, points, values, blocks : means of ``means_by_cause`` and its number of blocks
     scale, largest : unit of the sums, and (1,) largest magnitude
 
-    Costs D operations a mean, and some D a block of a cause with means.
+    Costs D operations per mean, and about D per block of a cause with means.
     Strips of the points stay in the cache, and the sums of a cause in registers.
     """
     N, D = Y.shape
@@ -286,7 +286,7 @@ def add_means(starts, values, blocks, scale, high, low, largest):
 
     starts, values, blocks : means of ``means_by_cause``
 
-    Costs an addition a mean.
+    Costs an addition per mean.
     """
     for b in range(starts.shape[0] - 2):
         mean, h = 0.0, b // blocks
@@ -302,7 +302,7 @@ def add_pairs(candidates, moments, used, scale, high, low, largest):
 
     candidates, moments, used : (n, H') in ascending order, (H' (H' + 1) / 2, n) and (n,)
 
-    Costs H'^2 / 2 operations a point.
+    Costs H'^2 / 2 operations per point.
     """
     N, C = candidates.shape
     whole = N - N % LANES
@@ -330,7 +330,7 @@ def log_states(products, base, bias, gram, precision, states, logs):
 
     products, states, logs : (n, H) W^T y, (n, K, g) states, (n, K) out; -inf for a vacant state
 
-    Costs |s|^2 / 2 operations a state.
+    Costs |s|^2 / 2 operations per state.
     """
     N, K, most = states.shape
     left = np.empty(products.shape[1])
@@ -363,7 +363,7 @@ def means_of_states(states, start, state, weight, used, H):
     start, state, weight : states with non-negligible weight, row by row
     used, H : (n,) points to use, and number of causes
 
-    Costs |s| additions a state.
+    Costs |s| additions per state.
     """
     N, _, most = states.shape
     mean, touched = np.zeros(H), np.empty(H, np.int32)
@@ -411,7 +411,7 @@ def add_pairs_of_states(states, start, state, weight, used, scale, high, low, la
     states : (n, K, g) listed states, each with its causes in ascending order
     start, state, weight, used : as for ``means_of_states``
 
-    Costs |s|^2 / 2 operations a state.
+    Costs |s|^2 / 2 operations per state.
     """
     N, _, most = states.shape
     top = 0.0
@@ -447,7 +447,7 @@ def unpack_upper_rows(triangle, out, first, last):
 
     triangle : (H (H + 1) / 2,) packed lower triangle
 
-    Costs a write an element.
+    Costs a write per element.
     """
     H = int(np.sqrt(2.0 * triangle.shape[0]))
     for top in range(first, last, 64):

@@ -90,13 +90,13 @@ def posterior(
 
     Y, WT, factors : (n, D) points, (H, D) fields as rows, (H, D) log W for counts
     level, base, bias : (n,) above, (n,) and (H,) of the empty state and of singletons
-    odds : (H,), or (1,) if all causes have the same
+    odds : (H,), or (1,) if all causes share one value
     precision, beta : 1 / sigma^2, or 1 for counts, and 1 / T
     candidates, size, inner : (n, H'), (K,) sizes and (M, 4) inner nodes of the tree of states
     singletons : (n, H) or (n, 0), factors_h . y of all causes in, weights of singletons out; 0 for candidates
     evidence, weights : (n,) out, F_n = log sum p^beta, and (n, K) out
 
-    Costs 3 D operations and one exp a state.
+    Costs 3 D operations and one exp per state.
     """
     N, D = Y.shape
     C, M, K, H = candidates.shape[1], inner.shape[0], size.shape[0], singletons.shape[1]
@@ -214,7 +214,7 @@ def log_states(Y, WT, factors, counts, level, odds, precision, states, logs):
 
     odds, states, logs : (H,) or (1,), (n, K, g) and (n, K) out; -inf for a vacant state
 
-    Costs (|s| + 2) D operations a state, for counts 2 (|s| + 2) D.
+    Costs (|s| + 2) D operations per state, for counts 2 (|s| + 2) D.
     """
     N, K, most = states.shape
     D = Y.shape[1]
@@ -243,7 +243,7 @@ def expected_means(WT, candidates, members, start, state, weight, first, cause, 
 
     means : (n, D) out; other arguments as for ``expected_errors``
 
-    Costs |s| D operations a state.
+    Costs |s| D operations per state.
     """
     N, D = means.shape
     mean = scratch(D)
@@ -272,7 +272,7 @@ def expected_errors(Y, WT, candidates, members, start, state, weight, first, cau
     first, cause, single : singletons with non-negligible weight, row by row
     errors : (n,) out
 
-    Costs |s| D operations a state.
+    Costs |s| D operations per state.
     """
     N, D = Y.shape
     mean = scratch(D)

@@ -69,14 +69,14 @@ def joints(form, Y, WT, scale, bias, clusters, logs):
     scale : (C,) or (C D,), by form
     clusters, logs : (n, K), and (n, K) out
 
-    Costs 3 D operations a cluster.
+    Costs 3 D operations per cluster.
     """
     joints_of_points(form, Y, 0, len(Y), WT, scale, bias, clusters.reshape(-1), clusters.shape[1], logs.reshape(-1))
 
 
 @kernel("void(float32[:,::1], int64, float64[:,::1], float64[:,::1], float64[::1], float64[::1], int32[:,::1], int64)")
 def best_clusters(upper, form, Y, WT, scale, bias, candidates, first):
-    """Select the clusters with the largest joints (TV Alg. 2), in ascending order; of equal joints the lower index.
+    """Select the clusters with the largest joints (TV Alg. 2), in ascending order; in case of ties the lower index.
 
     upper : (m, C) upper bounds of the log joints in single precision, of the points from ``first`` on
     candidates : (n, C') out; other arguments as for ``joints``
@@ -112,7 +112,7 @@ def weights_by_cluster(clusters, start, column, value, used, C):
     start, column, value : non-negligible weights, row by row
 
     Returns the start of each cluster (C + 2,), and the points and values of the weights.
-    Costs a few operations a weight.
+    Costs a few operations per weight.
     """
     starts = np.zeros(C + 2, np.int64)
     for n in range(len(clusters)):
@@ -175,7 +175,7 @@ def add_moments(
     square_high, square_low : (C D,) by dimension, (C,) over all dimensions, or (0,) for none
     scale, gap_scale, square_scale : units; the last two have one for each element
 
-    Costs 4 D operations a weight and some D a cluster with weights.
+    Costs 4 D operations per weight and about D per cluster with weights.
     """
     C, D = WT.shape
     each, altogether = len(square_high) == C * D, len(square_high) == C
@@ -231,7 +231,7 @@ def add_moments(
 def update_distances(Y, centre, gaps):
     """Compute gaps[n] = min(gaps[n], |y_n - centre|^2); Y (n, D), centre (1, D), gaps (n,).
 
-    Costs 3 D operations a point.
+    Costs 3 D operations per point.
     """
     N, D = Y.shape
     for n in range(N):

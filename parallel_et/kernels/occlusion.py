@@ -1,7 +1,7 @@
 """Posterior and statistics of models in which the nearest active cause occludes the causes behind it, pixel by pixel.
 
-A state lists its causes from the farthest to the nearest. The cause at place j of m has the proximity 1 + j / (m - 1).
-A pixel shows the cause with the largest proximity times |mask|, and of equal causes the nearer one.
+A state lists its causes from the farthest to the nearest. The cause of depth rank j = 0 to m - 1 has
+the proximity 1 + j / (m - 1). A pixel shows the cause with the largest proximity times |mask|; ties: the nearer cause.
 The states of a table come in runs that differ only in the nearest cause, and a run shares the computation of the rest.
 The gap of a cause in pixel d is |y_d - W_dh T_h|^2 - |y_d|^2.
 """
@@ -20,7 +20,7 @@ STRIP_PIXELS = 128
 
 @device_function
 def proximity(place, size):
-    """Return the proximity of the cause at a place of a state."""
+    """Return the proximity of the cause at a depth rank of a state."""
     return 1.0 + place / (size - 1.0) if size > 1 else 1.5
 
 
@@ -145,7 +145,7 @@ def posterior(
     singletons : (n, H) or (n, 0), products of y with the picture of each cause in, weights out; 0 for candidates
     evidence, weights : (n,) out, F_n = log sum p^beta, and (n, K) out
 
-    Costs 5 operations a pixel and state for any number of channels, and one exp a state.
+    Costs 5 operations per pixel and state for any number of channels, and one exp per state.
     """
     N, wide, channels = len(Y), masks.shape[1], features.shape[1]
     C, K, H, gamma = candidates.shape[1], len(size), singletons.shape[1], members.shape[1]
@@ -245,7 +245,7 @@ def log_states(Y, pixels, masks, heights, features, base, odds, orders, precisio
 
     states, logs : (n, K, g) and (n, K) out; -inf for a vacant state
 
-    Costs 4 |s| operations a pixel and state, and those of ``gap_of_cause`` for each cause of a point's states.
+    Costs 4 |s| operations per pixel and state, and those of ``gap_of_cause`` for each cause of a point's states.
     """
     N, K, most = states.shape
     H, wide, channels = len(masks), masks.shape[1], features.shape[1]
@@ -369,7 +369,7 @@ def weighted_sums(
     self_only, active : (H,) added to: the part of the denominator that is the same in all pixels, and <s_h>
     inner : (n,) out, T <log q> less the log prior, up to its constant
 
-    Costs a division and 8 operations a pixel and state.
+    Costs a division and 8 operations per pixel and state.
     """
     N, wide, channels = len(Y), powers.shape[1], numerator.shape[1]
     C, most, same = candidates.shape[1], members.shape[1], len(odds) == 1

@@ -34,7 +34,7 @@ def mix(z):
 def uniforms(key, first, out):
     """Draw out[n, k] in [0, 1) from the key, the point first + n and k alone; out (n, m).
 
-    Costs half a Philox block of ten rounds a number.
+    Costs half a Philox block of ten rounds per number.
     """
     N, M = out.shape
     one, other = key & WORD, key >> HALF

@@ -17,7 +17,7 @@ def errors_of_moments(norms, products, squares, gram, pairs, candidates, means, 
     candidates, means : (n, H') causes, and (H', n) <s_i>
     moments : (H' (H' + 1) / 2, n) <s_i s_j> in row j (j + 1) / 2 + i, i <= j
 
-    Costs H'^2 / 2 operations a point.
+    Costs H'^2 / 2 operations per point.
     """
     N, C = candidates.shape
     for n in range(N):
@@ -48,7 +48,7 @@ def errors_of_states(norms, products, gram, states, start, state, weight, errors
     states : (n, K, g) listed states
     start, state, weight : (n + 1,), (m,), (m,) states with non-negligible weight, row by row
 
-    Costs |s|^2 / 2 operations a state.
+    Costs |s|^2 / 2 operations per state.
     """
     N, _, most = states.shape
     for n in range(N):

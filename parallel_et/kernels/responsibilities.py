@@ -10,7 +10,7 @@ LOG_ZERO = -1e4
 STEEP_RHO = 24.0
 """Value of rho from which responsibilities are computed from logarithms, as powers of small fields would underflow."""
 HARD_RHO = 1e12
-"""Value of rho from which the maximum is a hard one."""
+"""Value of rho from which the maximum is hard."""
 STRIP_DIMENSIONS = 64
 """Dimensions of all candidates that are handled at a time, so that they stay in the fastest cache."""
 
@@ -81,7 +81,7 @@ def add_means(q, inner, path, above, mean):
 
 @device_function
 def add_responsibilities_along_tree(soft, curve, q, shared, fields, inner, path, stack, resp):
-    """Add q A / W^(rho - 1) of all states of a table along the tree: two additions a state for any number of causes."""
+    """Add q A / W^(rho - 1) of all states of a table along the tree, with two additions per state."""
     C, wide, size = len(fields), soft.shape[2], soft.shape[1] * soft.shape[2]
     deepest = np.max(inner[:, 1])
     depth, inverse, lower_inverse = len(path) * STRIP_DIMENSIONS, 2 * size, 3 * size
@@ -200,8 +200,8 @@ def weighted_sums(
     self_only, active : (H,) added to: the part of the denominator that is the same in all dimensions, and <s_h>
     many : (0,), or (H + 1,) to which <s_h> and the weight of the states with more causes than ``shared`` are added
 
-    Costs D powers of some 25 operations a state of at least two causes, and |s| D operations.
-    Along the tree, if most states have weight, it costs some 6 D operations a state instead of |s| D.
+    Costs D powers of about 25 operations per state of at least two causes, and |s| D operations.
+    Along the tree, if most states have weight, it costs about 6 D operations per state instead of |s| D.
     """
     N, D = Y.shape
     C, K, gamma, wide = candidates.shape[1], members.shape[0], members.shape[1], soft.shape[2]
@@ -279,7 +279,7 @@ def sums_of_singletons(Y, first, cause, single, used, numerator, self_only, acti
 
     first, cause, single : singletons with non-negligible weight, row by row
 
-    Costs D operations a singleton.
+    Costs D operations per singleton.
     """
     N, D = Y.shape
     for n in range(N):
@@ -301,7 +301,7 @@ def table_of_singletons(first, cause, single, used, table):
 
     first, cause, single : singletons with non-negligible weight, row by row
 
-    Costs one write a singleton, and n H to clear the table.
+    Costs one write per singleton, and n H to clear the table.
     """
     table[:] = 0.0
     for n in range(len(table)):

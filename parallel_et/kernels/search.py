@@ -1,7 +1,7 @@
 """Stored states of each point, and the search for better states (TV Alg. 1): proposals, and their insertion.
 
 A state is a list of active atoms, padded with -1. If the order does not count it is ascending, so equal states are
-equal lists. A list that begins with ``VACANT`` is no state.
+equal lists. A list that begins with ``VACANT`` is not a state.
 Random numbers depend only on a key, the point and the number of the proposal.
 """
 
@@ -43,7 +43,7 @@ def state_size(states, at, g):
 
 @device_function
 def count_states(states, at, S, g):
-    """Return how many of the S places from an index on have a state; the states come first."""
+    """Return how many of the S places from an index on contain a state; the states come first."""
     count = 0
     while count < S and states[at + count * g] != VACANT:
         count += 1
@@ -114,7 +114,7 @@ def propose_from_table(candidates, members, start, stride, owner, out):
     owner : (atoms,) owner of each atom; a state has at most one atom of each
     out : (n, P, g)
 
-    Costs |s|^2 operations a proposal.
+    Costs |s|^2 operations per proposal.
     """
     N, P, g = out.shape
     K, size = members.shape
@@ -139,7 +139,7 @@ def propose_from_table(candidates, members, start, stride, owner, out):
 def propose_blind(key, first, owner, least, most, ordered, out):
     """Propose random states: the size is uniform in [least, most], and the atoms are uniform; out (n, P, g).
 
-    Costs |s| random draws a proposal.
+    Costs |s| random draws per proposal.
     """
     N, P, g = out.shape
     flat = out.reshape(-1)
@@ -169,7 +169,7 @@ def propose_near(key, first, states, logs, owner, ordered, neighbours, out):
     ordered : whether the order of atoms counts
     out : (n, P, g)
 
-    Costs g operations and one random block a proposal.
+    Costs g operations and one random block per proposal.
     """
     N, P, g = out.shape
     S, G = logs.shape[1], neighbours.shape[1]
@@ -198,7 +198,7 @@ def propose_flip(key, first, states, logs, owner, least, most, ordered, out):
     """Propose children of stored states with one atom removed, added or replaced; arguments as for ``propose_near``.
 
     Half of the children lose an atom. The others gain a random atom, which replaces one if the state is full.
-    Costs g operations and one random block a proposal.
+    Costs g operations and one random block per proposal.
     """
     N, P, g = out.shape
     S = logs.shape[1]
@@ -228,7 +228,8 @@ def propose_toggle(key, first, states, logs, owner, least, most, ordered, out):
     """Propose children of the best stored states, with each atom in turn removed or added; as for ``propose_near``.
 
     The first proposals are of the best state, the next of the second best, and so on.
-    If a state is full, the added atom replaces a random one. Costs g operations a proposal, and S to find each parent.
+    If a state is full, the added atom replaces a random atom.
+    Costs g operations per proposal, and S to find each parent.
     """
     N, P, g = out.shape
     S, atoms = logs.shape[1], len(owner)
@@ -273,7 +274,7 @@ def propose_toggle(key, first, states, logs, owner, least, most, ordered, out):
 def propose_cross(key, first, states, logs, owner, least, most, ordered, out):
     """Propose children of two stored states: atoms before a cut of one, after it of the other; as for ``propose_near``.
 
-    Costs g^2 operations and two random blocks a proposal.
+    Costs g^2 operations and two random blocks per proposal.
     """
     N, P, g = out.shape
     S = logs.shape[1]
@@ -315,7 +316,7 @@ def propose_marginals(key, first, states, logs, beta, owner, least, most, ordere
 
     out : (n, P, g) states from the prior in, proposals out; other arguments as for ``propose_near``
 
-    Costs an exp a stored state, and a random block an atom of the stored states and proposal.
+    Costs an exp per stored state, and a random block per atom of the stored states and per proposal.
     """
     N, P, g = out.shape
     S = logs.shape[1]
@@ -374,7 +375,7 @@ def hash_of(states, at, g):
 
 @kernel("void(int32[:,:,::1], uint64[:,::1])")
 def hash_states(states, marks):
-    """Compute the hashes marks (n, S) of stored states (n, S, g). Costs a few operations an atom."""
+    """Compute the hashes marks (n, S) of stored states (n, S, g). Costs a few operations per atom."""
     N, S, g = states.shape
     kept = states.reshape(-1)
     for n in range(N):
@@ -384,7 +385,7 @@ def hash_states(states, marks):
 
 @device_function
 def worst_index(logs, at, count):
-    """Return the index of the smallest of ``count`` joints from an index on, the first of equal joints."""
+    """Return the index of the smallest of ``count`` joints from an index on, the first in case of ties."""
     worst = 0
     for s in range(1, count):
         if logs[at + s] < logs[at + worst]:
@@ -399,8 +400,8 @@ def insert_better(states, logs, marks, proposed, values):
     states, logs, marks : (n, S, g) stored states, (n, S) log joints and hashes, changed in place
     proposed, values : (n, P, g) proposals and (n, P) their log joints
 
-    A state is never stored twice, and of equal joints the older state stays.
-    Costs a comparison a proposal, and S + g operations for each that is better.
+    A state is never stored twice, and in case of equal joints the older state stays.
+    Costs a comparison per proposal, and S + g operations for each that is better.
     """
     N, S, g = states.shape
     P = proposed.shape[1]

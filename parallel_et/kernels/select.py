@@ -122,7 +122,7 @@ def shortlist(scores, row, count, lanes, slack, tops, found, short):
 
 @device_function
 def keep_best(scores, wanted, found, count):
-    """Keep the ``wanted`` causes in ``found`` (count,) with the largest scores (count,), the first of equal scores."""
+    """Keep the ``wanted`` causes in ``found`` (count,) with the largest scores (count,), the first in case of ties."""
     limit = np.sort(scores[:count])[count - wanted]
     equal = wanted
     for k in range(count):
@@ -137,7 +137,7 @@ def keep_best(scores, wanted, found, count):
 
 @kernel("void(float64[:,::1], float64[::1])")
 def square_norms(Y, norms):
-    """Compute norms[n] = |y_n|^2 of Y (n, D). Costs D operations a point."""
+    """Compute norms[n] = |y_n|^2 of Y (n, D). Costs D operations per point."""
     N, D = Y.shape
     for n in range(N):
         norms[n] = dot(Y, n * D, Y, n * D, D)
@@ -149,7 +149,7 @@ def unit_rows(Y, norms, units):
 
     Y, norms, units : (n, D) in, (n,) and (n, D) out
 
-    Costs 2 D operations a point.
+    Costs 2 D operations per point.
     """
     N, D = Y.shape
     for n in range(N):
@@ -165,7 +165,7 @@ def overshoot(Y, WT, scores):
 
     Y, WT, scores : (n, D) points, (H, D) fields as rows, (n, H) out
 
-    Costs 3 D H operations a point, on tiles of points and causes whose sums stay in registers.
+    Costs 3 D H operations per point, on tiles of points and causes whose sums stay in registers.
     """
     N, D = Y.shape
     H = WT.shape[0]
@@ -196,11 +196,11 @@ def overshoot(Y, WT, scores):
 
 @kernel("void(float64[:,::1], int32[:,::1])")
 def largest(scores, candidates):
-    """Select the causes with the largest scores, in ascending order; of equal scores the lower index wins.
+    """Select the causes with the largest scores, in ascending order; in case of ties the lower index wins.
 
     scores, candidates : (n, H) in, (n, H') out
 
-    Costs about H operations a point.
+    Costs about H operations per point.
     """
     N, H = scores.shape
     C = candidates.shape[1]
@@ -218,7 +218,7 @@ def largest(scores, candidates):
 
 @kernel("void(float64[:,::1], float64[:,::1], float64[:,::1], float64, float64[::1], int32[:,::1])")
 def largest_by_joint(scores, Y, factors, precision, bias, candidates):
-    """Select the causes with the largest scores, in ascending order; of equal scores the larger singleton joint wins.
+    """Select the causes with the largest scores, in ascending order; in case of ties the larger singleton joint wins.
 
     The log joint of a singleton is precision * factors_h . y_n + bias_h, up to a constant of the point.
     Causes that tie in both are equal to the model, and the lower index wins.
@@ -226,7 +226,7 @@ def largest_by_joint(scores, Y, factors, precision, bias, candidates):
     scores, candidates : (n, H) in, (n, H') out
     Y, factors, bias : (n, D) points, (H, D) and (H,)
 
-    Costs about H operations a point, and D for each cause that ties for the last places.
+    Costs about H operations per point, and D for each cause that ties for the last places.
     """
     N, D = Y.shape
     H, C = scores.shape[1], candidates.shape[1]
@@ -251,12 +251,12 @@ def largest_by_joint(scores, Y, factors, precision, bias, candidates):
 def largest_projections(cosines, slack, norms, Y, WT, scale, candidates):
     """Select the causes with the largest scale_h W_h . y_n (ET eq. 33), in ascending order; ties as in ``largest``.
 
-    cosines : (n, H) products of points at length 1 in single precision, each wrong by less than slack / 2
+    cosines : (n, H) products of points at length 1 in single precision, each with an error below slack / 2
     norms, Y, WT, scale : (n,), (n, D), (H, D) and (H,)
     candidates : (n, H') out
 
     Causes within the rounding error are compared by products in double precision, so the result is exact.
-    Costs about H operations a point, and D for each cause within the rounding error.
+    Costs about H operations per point, and D for each cause within the rounding error.
     """
     N, D = Y.shape
     C, H, lanes = candidates.shape[1], WT.shape[0], 2 * LANES
@@ -283,7 +283,7 @@ def products(Y, WT, candidates, out):
     Y, WT : (n, D) points and (H, D) fields as rows
     candidates, out : (n, H')
 
-    Costs D H' operations a point. Many dimensions are handled strip by strip and cause by cause.
+    Costs D H' operations per point. Many dimensions are handled strip by strip and cause by cause.
     The points then stay in the cache, and each field is loaded once.
     """
     (N, D), C, H = Y.shape, candidates.shape[1], WT.shape[0]
@@ -324,7 +324,7 @@ def gram_of_candidates(WT, candidates, out):
 
     WT, candidates, out : (H, D), (n, H') and (n, H' (H' - 1) / 2)
 
-    Costs D H'^2 / 2 operations a point. Strips of fields stay in the cache, and sums of 4 x 4 pairs in registers.
+    Costs D H'^2 / 2 operations per point. Strips of fields stay in the cache, and sums of 4 x 4 pairs in registers.
     """
     (N, C), D = candidates.shape, WT.shape[1]
     zero, sums = fill(0.0), np.empty((TILE, TILE))
@@ -360,7 +360,7 @@ def pick(table, candidates, out):
 
     table, candidates, out : (n, H), (n, H') and (n, H')
 
-    Costs one read a candidate.
+    Costs one read per candidate.
     """
     for n in range(candidates.shape[0]):
         for i in range(candidates.shape[1]):

@@ -154,7 +154,7 @@ def build_pieces(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, bu
     buffers : for each piece its left edge, A, the coefficients of t and 1, mean, precision and log of its peak
 
     Returns the number of pieces less one, the log of the highest density, and the largest |t| that is considered.
-    Costs a sort of the points and some thirty operations a piece.
+    Costs a sort of the points and about thirty operations per piece.
     """
     edges, A, B, C, mean, precision, _, points, peak, a, b, c = buffers
     found, order, bucket, start, bits = integer_buffers
@@ -218,7 +218,7 @@ def build_pieces(Y, at, W, inverse, field, rest, scale, odds, mu, psi, probe, bu
 def integrate_pieces(n, top, buffers):
     """Write the integrals of all pieces, in units of the highest density; return their sum.
 
-    Costs some 100 operations a piece.
+    Costs about 100 operations per piece.
     """
     edges, _, B, C, mean, precision, mass, _, peak, _, _, _ = buffers
     V, zero, one, half, sums = LANES, fill(0.0), fill(1.0), fill(0.5), fill(0.0)
@@ -401,7 +401,7 @@ def log_odds_of_singletons(Y, WT, inverse, precision, odds, mu, psi, logs):
     Y, WT, inverse, precision, odds, mu, psi : as for ``sample``
     logs : (n, H) out
 
-    Costs one ``build_pieces`` and ``integrate_pieces`` a point and cause.
+    Costs one ``build_pieces`` and ``integrate_pieces`` per point and cause.
     """
     N, width = Y.shape
     buffers, integer_buffers = new_buffers(width)
@@ -427,7 +427,7 @@ def sums_of_maxima(Y, WT, states, values, q, used, products, squares):
     q, used : (n, K) weights and (n,) points to use
     products, squares : (H, width) added to
 
-    Costs 4 |s| width operations a draw.
+    Costs 4 |s| width operations per draw.
     """
     N, K, G = states.shape
     width, V = Y.shape[1], LANES

@@ -1,4 +1,4 @@
-"""Triangular systems with an upper triangle U; the bits of a column do not depend on its neighbours.
+"""Triangular systems with an upper triangle U; each column is bit-identical whatever its neighbours are.
 
 Matrices are (n, width) in C order, and n is a multiple of ``TILE``.
 A tile has ``TILE`` rows and ``PIECE_COLUMNS`` columns, and its sums stay in registers.
@@ -86,7 +86,7 @@ def subtract_products(U, X, column, first, last, begin, end):
 
     U, X : (n, n) and (n, width); the piece starts at ``column``
 
-    Costs (last - first) (end - begin) operations a column.
+    Costs (last - first) (end - begin) operations per column.
     """
     for i in range(first, last, TILE):
         subtract_above(U, X, column, i, begin, end)
@@ -98,7 +98,7 @@ def solve_forward(U, X, column, first, last):
 
     U, X : (n, n) and (n, width); the piece starts at ``column``
 
-    Costs last^2 / 2 operations a column if first = 0.
+    Costs last^2 / 2 operations per column if first = 0.
     """
     zero = fill(0.0)
     for i in range(first, last, TILE):
@@ -116,7 +116,7 @@ def solve_backward(U, X, column):
 
     U, X : (n, n) and (n, width); the piece starts at ``column``
 
-    Costs n^2 / 2 operations a column.
+    Costs n^2 / 2 operations per column.
     """
     zero = fill(0.0)
     for i in range(U.shape[0] - TILE, -1, -TILE):

@@ -45,7 +45,7 @@ def weigh(logs, beta, evidence):
     logs : (n, K) log joints in, weights out
     evidence : (n,) out, F_n = log sum p^beta
 
-    Costs one exp a state.
+    Costs one exp per state.
     """
     N, K = logs.shape
     width = -(-K // LANES) * LANES
@@ -76,7 +76,7 @@ def significant(weights):
 
     weights : (n, m)
 
-    Returns the start of each row (n + 1,), the columns and the values. Costs two comparisons a weight.
+    Returns the start of each row (n + 1,), the columns and the values. Costs two comparisons per weight.
     """
     N, M = weights.shape
     start = np.zeros(N + 1, np.int64)
@@ -100,12 +100,12 @@ def significant(weights):
 
 @kernel("void(int64[::1], int32[::1], float64[::1], int32[::1], float64[::1])")
 def heaviest(start, column, value, best, weight):
-    """Find the largest value of each row of ``significant`` weights, the first of equal values.
+    """Find the largest value of each row of ``significant`` weights, the first in case of ties.
 
     start, column, value : (n + 1,), (m,), (m,) weights as from ``significant``
     best, weight : (n,) out, column and value; -1 and 0 for an empty row
 
-    Costs a comparison a value.
+    Costs a comparison per value.
     """
     for n in range(len(best)):
         best[n], weight[n] = -1, 0.0
@@ -126,7 +126,7 @@ def means(candidates, members, start, state, weight, first, cause, single, out):
     first, cause, single : singletons with non-negligible weight, row by row
     out : (n, H)
 
-    Costs |s| additions a state.
+    Costs |s| additions per state.
     """
     out[:] = 0.0
     for n in range(len(out)):

@@ -1,4 +1,4 @@
-"""Generative models, one file each. A job finds a model by the name of its file; ``components`` has the shared code."""
+"""Generative models, one file each. A job finds a model by its file name; ``components`` contains shared code."""
 
 from parallel_et.core.latent_states import Latents, binary
 from parallel_et.core.model import UNUSED, BlockView, EnumeratingView, Evaluator, Model

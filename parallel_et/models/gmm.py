@@ -4,7 +4,7 @@
 
 The model suits real-valued data in groups, and gives soft assignments of points to clusters.
 The covariances are spherical, diagonal, full, or one full matrix for all clusters ("tied").
-The E-step is exact, or truncated to the clusters of largest joint (TV Alg. 2).
+The E-step is exact, or truncated to the clusters with the largest joint (TV Alg. 2).
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,13 +27,13 @@ class GMMOptions(ModelOptions):
 
     covariance: Literal["spherical", "diagonal", "full", "tied"] = Field(
         "spherical",
-        description="one variance a cluster, one for each dimension of a cluster, one matrix a cluster, or one for all",
+        description="one variance per cluster, one per cluster and dimension, one matrix per cluster, or one for all",
     )
     reg: float = Field(
         1e-6,
         ge=0,
         le=1e50,
-        description="added to all learned variances; the free energy is certain to never fall at 0",
+        description="constant added to all learned variances; with 0 the free energy is guaranteed never to fall",
     )
 
 

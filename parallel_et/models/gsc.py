@@ -1,4 +1,4 @@
-"""Gaussian sparse coding (GSC), or spike-and-slab sparse coding: causes add up, each with a strength of its own.
+"""Gaussian sparse coding (GSC), or spike-and-slab sparse coding: causes add up, each with its own strength.
 
     b_h ~ Bernoulli(pi_h),    z_h ~ Gauss(mu_h, psi_h),    s_h = b_h z_h,    p(y | s) = Gauss(y; W s, sigma^2 I)
 
@@ -226,7 +226,7 @@ class GSC(LinearMean):
     """Fields that add up with strengths s_h = b_h z_h, z_h ~ Gauss(mu_h, psi_h).
 
     Annealing tempers the supports, q(b) ~ p(b, y)^(1 / T), but not the strengths given a support.
-    The candidates are the single causes of largest joint.
+    The candidates are the single causes with the largest joint.
     """
 
     params = {**LinearMean.params, "mu": MU, "psi": PSI}
@@ -360,7 +360,7 @@ def fit_supports(by: GSCEvaluator, Y: np.ndarray, states: np.ndarray) -> LeastSq
 
     The strengths are z = mu + sqrt(psi) u, and u minimises |(y - W mu) / sigma - W sqrt(psi) / sigma u|^2 + |u|^2.
     The triangle R of a QR decomposition of this problem gives means, covariances and the determinant.
-    Costs about 2 g^2 D operations a point.
+    Costs about 2 g^2 D operations per point.
     """
     (m, g), D = states.shape, Y.shape[1]
     psi, mu, odds = (with_empty_row(row)[states] for row in by.slab)

@@ -1,4 +1,4 @@
-"""Invariant exclusive component analysis (InvECA): objects at any place of an image occlude each other.
+"""Invariant exclusive component analysis (InvECA): objects at any position in an image occlude each other.
 
     p(s, x, order) = prod_h (pi_h / places)^s_h (1 - pi_h)^(1 - s_h) / |s|!
     a_hi ~ Bernoulli(W_hi),    y_p ~ Gauss(T_hi, sigma^2 I),    h the nearest object with a_hi = 1 at pixel p = x_h + i
@@ -39,15 +39,19 @@ LOG_PROBABILITY_OUTSIDE = -1e4
 CORRELATION_BYTES = 1 << 21
 """Memory in bytes of the correlations of one chunk of points."""
 WINDOWS_PER_OBJECT = 48
-"""Number of points per object from which initial features are taken, one window a point."""
+"""Number of points per object from which initial features are taken, one window per point."""
 
 
 class InvECAOptions(ModelOptions):
     """The keys of [model] for inveca."""
 
-    size: int = Field(10, ge=1, le=MAX_SIDE_PIXELS, description="pixels a side of an object")
-    rows: int | None = Field(None, ge=1, le=10_000, description="rows of an image; by default it is square")
-    channels: int = Field(3, ge=1, le=1000, description="values of a pixel, side by side in a point: 3 for colours")
+    size: int = Field(10, ge=1, le=MAX_SIDE_PIXELS, description="pixels per side of an object")
+    rows: int | None = Field(
+        None, ge=1, le=10_000, description="number of rows of an image; by default images are square"
+    )
+    channels: int = Field(
+        3, ge=1, le=1000, description="number of values per pixel, adjacent in a point: 3 for colours"
+    )
 
 
 class InvECAEvaluator(Evaluator):
@@ -88,7 +92,7 @@ class InvECAEvaluator(Evaluator):
         self.offset = -np.einsum("hp,hcp->h", W, features**2)
 
     def kernel_terms(self, Y: np.ndarray, base: np.ndarray) -> tuple[Any, ...]:
-        """Return the first arguments of the kernels of log joints; ``base`` (n,) has those of the empty state."""
+        """Return the first arguments of the kernels of log joints; ``base`` (n,) contains those of the empty state."""
         parts = (self.opaque, self.clear, self.features)
         return Y, *self.model.grid, self.model.size, *parts, base, self.odds, self.orders, self.precision
 
@@ -131,7 +135,7 @@ class InvECAView(EnumeratingView):
         """Return the fit of each object at each place, (n, H, places): sum_i W_i (min(|y|^2, 2 sigma^2) - |y - T_i|^2).
 
         Any other explanation of a pixel is assumed to cost at most 2 sigma^2.
-        Bright places therefore do not attract dark objects. The sums are computed as correlations.
+        Bright positions therefore do not attract dark objects. The sums are computed as correlations.
         """
         model, by = self.model, self.evaluator
         images = self.block.rows[:, : model.D].reshape(-1, model.places, model.channels)
@@ -147,7 +151,7 @@ class InvECAView(EnumeratingView):
         return found + by.offset[:, None]
 
     def select(self, count: int) -> np.ndarray:
-        """Return the objects of best fit, each at its best place; beyond H candidates also other places."""
+        """Return the objects with the best fit, each at its best position; beyond H candidates also other positions."""
         n, step = len(self), max(1, CORRELATION_BYTES // (16 * self.model.H * self.model.places))
         candidates = np.empty((n, count), np.int32)
         for first in range(0, n, step):
@@ -182,7 +186,7 @@ class InvECAView(EnumeratingView):
 
 
 class InvECA(Model):
-    """Objects with masks W and features T at any place; a pixel shows the nearest active object that is opaque there.
+    """Objects with masks W and features T at any position; a pixel shows its nearest active opaque object.
 
     A state lists its atoms from the farthest to the nearest.
     Atom h + x H is object h with its upper left corner at pixel x.
@@ -243,7 +247,7 @@ class InvECA(Model):
         rows, columns = self.grid
         if self.places * self.channels != summary.dims or (self.options.rows is None and rows != columns):
             expected = f"images of {rows} rows" if self.options.rows else "square images, or model.rows,"
-            found = f"{summary.dims} values a point"
+            found = f"{summary.dims} values per point"
             raise UserError(f"data: expected {expected} of {self.channels} values a pixel, found {found}")
         if min(self.grid) < self.size:
             found = f"{self.size} in images of {rows} x {columns} pixels"

@@ -25,7 +25,7 @@ class MCA(MaximalModel):
             lambda temperature: min(HARD_RHO, temperature / (temperature - 1)) if temperature > 1 else HARD_RHO,
             low=1.0,
             description="sharpness of the maximum in the M-step, by default T / (T - 1); the maximum is hard at T <= 1 "
-            f"and from {HARD_RHO:g} on",
+            f"and for values of {HARD_RHO:g} or more",
         )
     }
 

@@ -26,7 +26,7 @@ class MCA3(MaximalModel):
     """Non-negative fields; the largest active one sets the mean of a count. Each cause may have its own prior.
 
     With all causes as candidates and gamma = 3, the E-step is that of MCA eq. 16 and 17.
-    States of three causes count alpha times for pi, which makes up for points with more than three causes.
+    States of three causes count alpha times for pi, which compensates for points with more than three causes.
     The M-step raises alpha until the fraction of points with at most two causes agrees with pi.
     """
 
@@ -44,7 +44,7 @@ class MCA3(MaximalModel):
             lambda temperature: min(HARD_RHO, SLOPE_AT_TWO / (temperature - 1)) if temperature > 1 else HARD_RHO,
             low=0.0,
             description="slope of the sigmoid that divides a dimension between two causes, by default "
-            f"{SLOPE_AT_TWO} / (T - 1); the sigmoid is a step at T <= 1, and from {HARD_RHO:g} on",
+            f"{SLOPE_AT_TWO} / (T - 1); the sigmoid is a step at T <= 1, and for slopes of {HARD_RHO:g} or more",
         )
     }
     max_learned_causes = 2

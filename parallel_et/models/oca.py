@@ -3,9 +3,9 @@
     p(s, order) = prod_h pi^s_h (1 - pi)^(1 - s_h) / |s|!
     p(y | s, order) = prod_d Gauss(y_d; W_dh T_h, sigma^2 I),    h the cause shown in pixel d
 
-A cause has a mask W_h, one value a pixel, and features T_h, such as a colour.
+A cause has a mask W_h, one value per pixel, and features T_h, such as a colour.
 The cause shown in a pixel is the active one with the largest product of |W_dh| and its proximity (OCA eq. 3).
-The model suits images of objects that occlude each other at fixed positions, with several channels a pixel.
+The model suits images of objects that occlude each other at fixed positions, with several channels per pixel.
 """
 
 from collections.abc import Mapping
@@ -34,13 +34,15 @@ from parallel_et.models.components.weighted_states import weighted_states
 MAX_RHO = 21.0
 """Largest default sharpness rho of the occlusion in the M-step, reached at T = 1.05 (OCA sec. 4.1)."""
 HARD_RHO = 50.0
-"""Sharpness rho of a hard occlusion: from here on, only the cause shown in a pixel is responsible for it."""
+"""Sharpness rho of a hard occlusion: from this value on, only the cause shown in a pixel is responsible for it."""
 
 
 class OCAOptions(ModelOptions):
     """The keys of [model] for oca."""
 
-    channels: int = Field(3, ge=1, le=1000, description="values of a pixel, side by side in a point: 3 for colours")
+    channels: int = Field(
+        3, ge=1, le=1000, description="number of values per pixel, adjacent in a point: 3 for colours"
+    )
 
 
 class OCAEvaluator(Evaluator):
@@ -190,7 +192,7 @@ class OCAView(EnumeratingView):
             total.add("error", errors[used].sum())
 
     def squared_residuals(self, posterior: Tabled | Listed, some: np.ndarray) -> np.ndarray:
-        """Return <|y - mean(s)|^2> of ``some`` points (n,) bool, else 0, (n,). Costs D operations a state."""
+        """Return <|y - mean(s)|^2> of ``some`` points (n,) bool, else 0, (n,). Costs D operations per state."""
         errors = np.zeros(len(self))
         point, states, q = posterior.pairs(some)
         for piece in self.pieces(len(q), 1):
@@ -203,7 +205,7 @@ class OCA(Model):
     """Causes with masks W and features T; the nearest active cause is shown in a pixel (OCA eq. 3).
 
     A state lists its causes from the farthest to the nearest.
-    The joint has the true occlusion. The M-step has a soft one (eq. 9), whose sharpness follows the temperature.
+    The joint uses the true occlusion. The M-step uses a soft one (eq. 9), whose sharpness follows the temperature.
     Masks may be negative: the occlusion depends on their magnitude.
     """
 
@@ -223,8 +225,8 @@ class OCA(Model):
         "rho": OwnSchedule(
             lambda temperature: min(MAX_RHO, temperature / (temperature - 1)) if temperature > 1 else MAX_RHO,
             low=1.0,
-            description=f"sharpness of the occlusion in the M-step, by default T / (T - 1), at most {MAX_RHO:g}; the "
-            f"occlusion is hard from {HARD_RHO:g} on",
+            description=f"sharpness of the occlusion in the M-step, by default T / (T - 1) but at most {MAX_RHO:g}; "
+            f"the occlusion is hard for values of {HARD_RHO:g} or more",
         ),
         "alpha": OwnSchedule(
             lambda temperature: 0.5,
@@ -258,7 +260,7 @@ class OCA(Model):
     def check(self, summary: Summary) -> None:
         if summary.dims % self.channels:
             found = f"{self.channels} with {summary.dims} values"
-            raise UserError(f"model.channels: expected a divisor of the number of values of a point, found {found}")
+            raise UserError(f"model.channels: expected a divisor of the number of values per point, found {found}")
 
     def has_stage(self, stage: str, settings: Settings) -> bool:
         return stage == "all" or (settings.undisturbed and "W" in self.options.learn)
@@ -369,7 +371,7 @@ class Visibility:
         return cls(sums["numerator"][:, :, :pixels], weight[:, :pixels])
 
     def best_masks(self, params: Params, least: float) -> np.ndarray:
-        """Return the masks of OCA eq. 21, (P, H), and the old ones of pixels with less weight than ``least``."""
+        """Return the masks of OCA eq. 21, (P, H), and the old masks in pixels with less weight than ``least``."""
         T = params["T"]
         weight = self.denominator * np.einsum("ch,ch->h", T, T)[:, None]
         known = (self.denominator > least) & (weight > 0)

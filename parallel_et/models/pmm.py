@@ -3,7 +3,7 @@
     p(y) = sum_c pi_c prod_d Poisson(y_d; W_dc)
 
 The model suits clusters of counts: gene expression, word counts, spike counts.
-The E-step is exact, or truncated to the clusters of largest joint (TV Alg. 2).
+The E-step is exact, or truncated to the clusters with the largest joint (TV Alg. 2).
 """
 
 from functools import cached_property

@@ -31,13 +31,13 @@ class RMCAOptions(CountsOptions):
         None,
         gt=0,
         le=MAX_MAGNITUDE,
-        description="learning rate of the Hebbian rule, for anneal.batch = 1 (R-MCA_NN); without it every M-step sets "
-        "the fields (R-MCA_2)",
+        description="learning rate of the Hebbian rule, for anneal.batch = 1 (R-MCA_NN); without a rate every M-step "
+        "sets the fields (R-MCA_2)",
     )
     tempered: Literal["joint", "likelihood"] | None = Field(
         None,
         description="factor that is raised to the power 1 / T: the joint, as in MCA eq. 36, or only the likelihood; "
-        "the default is the joint, and with a rate the likelihood",
+        "default: the joint, or with a rate the likelihood",
     )
 
 

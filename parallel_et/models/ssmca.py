@@ -187,7 +187,7 @@ class SSMCA(Model):
     """Non-negative fields with strengths; the largest product of both sets a value.
 
     The scheme must be ``sample``, and no evidence is available.
-    If mu is learned, the fields have the mean 1. If mu is fixed, the fields have the scale of the data.
+    If mu is learned, each field has the mean 1. If mu is fixed, the fields are on the scale of the data.
     """
 
     View: ClassVar[type[BlockView]] = SSMCAView

@@ -1,1 +1,1 @@
-"""The experiments of papers, one file a kind of experiment."""
+"""The experiments of papers, one file per kind of experiment."""

@@ -46,7 +46,7 @@ class PlacesOutcome(NamedTuple):
         that represents it; -1 if there is none
     best : (m,) the same distance to the nearest cause in the MAP state
     seconds : processor time of the selection for all scenes
-    course : (iterations,) free energy a point
+    course : (iterations,) free energy per point
     training : seconds of the training
     """
 
@@ -179,6 +179,6 @@ def draw_outcomes(variants: Mapping[str, Sequence[PlacesOutcome]]) -> Figure:
     left.set_xlabel("pixels from the true place; the last: not found")
     left.set_ylabel("% of the objects")
     right.set_xlabel("iteration")
-    right.set_ylabel("free energy a point")
+    right.set_ylabel("free energy per point")
     right.legend()
     return figure

@@ -40,7 +40,7 @@ from parallel_et.trials.table import read_trials
 def variant_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials of several variants. Return one row a variant, or no rows if stopped."""
+    """Run trials of several variants. Return one row per variant, or no rows if stopped."""
     found = run_variants(ranks, options, experiment["variants"], place, seeds)
     if found is None:
         return []
@@ -81,7 +81,7 @@ def kmeans_rows(
 def scheme_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials with several schemes. Return one row a scheme, or no rows if stopped."""
+    """Run trials with several schemes. Return one row per scheme, or no rows if stopped."""
     found, least = run_schemes(ranks, options, experiment["variants"], place, seeds), experiment["published"]["share"]
     return [
         Row(
@@ -99,7 +99,7 @@ def scheme_rows(
 def anywhere_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Train on scenes with objects at any place, and evaluate the places. Return one row a variant."""
+    """Train on scenes with objects at any place, and evaluate the places. Return one row per variant."""
     rows = []
     for name, trials in (run_anywhere(ranks, options, experiment["variants"], place, seeds) or {}).items():
         all_found = all(one.found == one.objects for one in trials)
@@ -116,7 +116,7 @@ def anywhere_rows(
 def planted_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials of several variants on data with planted fields. Return one row a variant."""
+    """Run trials of several variants on data with planted fields. Return one row per variant."""
     found, least = run_planted(ranks, options, experiment["variants"], place, seeds), experiment["published"]["share"]
     return [
         Row(
@@ -141,7 +141,7 @@ def format_fractions(shares: np.ndarray) -> str:
 def best_of_sets_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run sets of trials, each set on its own data. Return a row for the trials of smallest sigma in each set."""
+    """Run sets of trials, each set on its own data. Return a row for the trials with the smallest sigma in each set."""
     size = experiment["sets"]
     found = run_sets(ranks, options, size, place.with_name(f"{place.name}-sets"), seeds)
     if found is None:
@@ -179,7 +179,7 @@ def trial_rows(
     if experiment.get("best"):
         trials = [trial for trial in ranks.from_root(lambda: read_trials(path)[1]) if trial.seed in seeds]
         first = min(trials, key=lambda trial: float(trial.params["sigma"]))
-        rows[0] = replace(rows[0], measured=f"{rows[0].measured}; of smallest sigma: {first.found} of {first.causes}")
+        rows[0] = replace(rows[0], measured=f"{rows[0].measured}; with smallest sigma: {first.found} of {first.causes}")
     return rows
 
 

@@ -26,14 +26,14 @@ SAME_SCENE_DIFFERENCE = 0.1
 
 
 class SetsOutcome(NamedTuple):
-    """All trials, and the trial of smallest sigma in each set on the same data."""
+    """All trials, and the trial with the smallest sigma in each set on the same data."""
 
     trials: list[Trial]
     best: list[Trial]
 
 
 def run_sets(ranks: Ranks, options: TrialsOptions, size: int, place: Path, seeds: range) -> SetsOutcome | None:
-    """Run trials in sets of ``size``, each set on data of its own seed. Return None if stopped."""
+    """Run trials in sets of ``size``, each set on data drawn with its own seed. Return None if stopped."""
     trials: list[Trial] = []
     for first in range(seeds.start, seeds.stop, size):
         path = place / f"{first}.h5"

@@ -10,9 +10,9 @@ from parallel_et.runs.setup import open_source
 from parallel_et.runs.stored_run import StoredRun
 
 RESPONSE_POINTS, BLOCK_POINTS = 20_000, 256
-"""Most points of a reverse correlation, and points that are inferred at once."""
+"""Maximum number of points for a reverse correlation, and number of points that are inferred at once."""
 LARGEST_FIELD_COUNT = 200
-"""Most generative fields that are classified. A large field takes a second."""
+"""Maximum number of generative fields that are classified. A large field takes a second."""
 LARGEST_RESIDUAL_FRACTION = 0.5
 """Largest residual of a good fit, as a fraction of the squared field."""
 START_ANGLES, START_WIDTHS, START_WAVELENGTHS = np.arange(4) * np.pi / 4, (1.0, 2.0), (3.0, 6.0, 10.0)
@@ -94,7 +94,7 @@ def fit_residual(
 def gabor(place: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return a wave in a Gaussian.
 
-    ``x`` has the centre, log widths along and across the wave, direction, log wavelength and phase.
+    ``x`` contains the centre, log widths along and across the wave, direction, log wavelength and phase.
     """
     row, column, along, across, angle, wave, phase = x
     u = np.cos(angle) * (place[..., 0] - row) + np.sin(angle) * (place[..., 1] - column)
@@ -106,7 +106,7 @@ def gabor(place: np.ndarray, x: np.ndarray) -> np.ndarray:
 def blob(place: np.ndarray, x: np.ndarray) -> np.ndarray:
     """Return a difference of two round Gaussians.
 
-    ``x`` has the centre, log of the inner width, log of the ratio of widths minus one, and weight of the surround.
+    ``x`` contains the centre, log of the inner width, log of the ratio of widths minus one, and weight of the surround.
     """
     row, column, width, ratio, surround = x
     squares = (place[..., 0] - row) ** 2 + (place[..., 1] - column) ** 2

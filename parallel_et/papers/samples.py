@@ -1,4 +1,4 @@
-"""Final free energy of runs over the number of samples a point (TH fig. 2.3 C)."""
+"""Final free energy of runs over the number of samples per point (TH fig. 2.3 C)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,8 +33,8 @@ def draw_free_energies(ends: Mapping[int, float]) -> Figure:
     axis.set_xscale("log")
     axis.set_xticks(some, map(str, some))
     axis.set_xticks([], minor=True)
-    axis.set_xlabel("samples a point", fontsize=8)
-    axis.set_ylabel("free energy a point at the end", fontsize=8)
+    axis.set_xlabel("samples per point", fontsize=8)
+    axis.set_ylabel("free energy per point at the end", fontsize=8)
     style_axis(axis)
     figure.tight_layout()
     return figure

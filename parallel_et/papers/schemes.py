@@ -23,7 +23,7 @@ from parallel_et.trials.table import Trial
 
 
 class SchemeOutcome(NamedTuple):
-    """Trials of one scheme, and the exact log likelihood a point of the first trial after each iteration."""
+    """Trials of one scheme, and the exact log likelihood per point of the first trial after each iteration."""
 
     trials: list[Trial]
     curve: np.ndarray
@@ -65,7 +65,7 @@ def run_schemes(
 
 
 def exact_likelihoods(ranks: Ranks, place: Path) -> np.ndarray:
-    """Compute the log likelihood a point of a run after each iteration, over all states."""
+    """Compute the log likelihood per point of a run after each iteration, over all states."""
     run = read_on_all_ranks(ranks, RunDirectory(str(place)), {})
     source = run.centred(open_on_all_ranks(run.job, ranks))
 

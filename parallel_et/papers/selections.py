@@ -26,7 +26,7 @@ RIGHT_MARGIN = 0.02
 def selection_rows(
     ranks: Ranks, experiment: dict[str, Any], options: TrialsOptions, place: Path, seeds: range
 ) -> list[Row]:
-    """Run trials of several selections. Return one row a selection, compared with the first, or none if stopped."""
+    """Run trials of several selections. Return one row per selection, compared with the first, or none if stopped."""
     found = run_each(ranks, options, experiment["variants"], place, seeds, lambda path, all_settings, trials: trials)
     rows, first = list[Row](), None
     for name, trials in (found or {}).items():

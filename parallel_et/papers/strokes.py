@@ -52,7 +52,7 @@ class CodeOutcome(NamedTuple):
     def summary(self) -> str:
         """Return the means in words, for the table."""
         used, error, clean = (values.mean() for values in self[:3])
-        return f"{used:.1f} components a patch, MSE {error:.0f}, without noise {clean:.0f}"
+        return f"{used:.1f} components per patch, MSE {error:.0f}, without noise {clean:.0f}"
 
 
 def stroke_rows(

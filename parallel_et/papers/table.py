@@ -13,7 +13,7 @@ SIGNIFICANCE = 0.05
 """Significance level: measured figures with a smaller p-value are worse than the published figures."""
 LEGEND = (
     "met: at or above the published figure; as good: below it, but not significantly (Fisher's exact test, "
-    f"p >= {SIGNIFICANCE}). Trials have the seeds {{seed}} and following, and data of their own."
+    f"p >= {SIGNIFICANCE}). Trials have the seeds {{seed}} and following, each with its own data."
 )
 """Default text below a table."""
 
@@ -77,7 +77,7 @@ def format_table(table: dict[str, Any], rows: Sequence[Row], data: Mapping[str, 
     lines = [
         f"# {table['title']}",
         "",
-        f"| experiment | {table.get('heading', 'published')} | here | verdict | trials | seconds a trial |",
+        f"| experiment | {table.get('heading', 'published')} | here | verdict | trials | seconds per trial |",
         "|---|---|---|---|---|---|",
         *(
             f"| {row.job} | {row.published} | {row.measured} | {row.verdict} | {row.trials} | {row.seconds:.3g} |"

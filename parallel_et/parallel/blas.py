@@ -1,4 +1,4 @@
-"""A limit of BLAS to one thread, which makes the bits of matrix products independent of the number of cores."""
+"""A limit of BLAS to one thread, which makes matrix products bit-identical for any number of cores."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -84,7 +84,7 @@ class Ranks:
             self.comm.Allreduce(MPI.IN_PLACE, values, MPI.SUM)
 
     def allgather_rows(self, values: np.ndarray, first: int, last: int) -> None:
-        """Gather the rows of all ranks, in rank order, in ``values``. This rank has the rows [first, last)."""
+        """Gather the rows of all ranks, in rank order, in ``values``. This rank holds the rows [first, last)."""
         if self.size > 1:
             row_bytes = values[:1].nbytes
             counts = np.array(self.comm.allgather((last - first) * row_bytes))
@@ -270,7 +270,7 @@ class Ranks:
         return sums
 
     def limit_threads(self, threads: int = 1) -> str | None:
-        """Limit BLAS to one thread for each thread of a rank. Return a warning if the threads outnumber the cores."""
+        """Limit BLAS to one thread per thread of a rank. Return a warning if the threads outnumber the cores."""
         threadpool_limits(1)
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
         ranks = node.size

@@ -1,4 +1,4 @@
-"""Sums over all points that are the same bits on any number of ranks.
+"""Sums over all points that are bit-identical on any number of ranks.
 
 The floating point sums of a block are rounded to multiples of a unit, and added as integers. Integer addition has no
 order. The unit follows from a bound of the whole sum. Two words of 64 bits hold a sum: a high word in units of 2^-62 of
@@ -62,7 +62,7 @@ class ExactSum:
         bounds : name -> largest magnitude that a point adds to an element: a number, or an array that broadcasts to the
             shape of the sum, so that small elements keep their digits
         points : points of all ranks
-        block : points of a block; the last block may be shorter
+        block : number of points per block; the last block may be shorter
         """
         self.bounds = dict(bounds)
         self._block_points = min(points, block)

@@ -72,7 +72,7 @@ class LinearAlgebra:
     """Linear algebra for the fields of a model.
 
     If the problem is ``large``, all ranks call the methods together and share the work. The algorithms then compute
-    pieces, so the bits depend on ``large``. They never depend on the number of ranks.
+    pieces, so results depend on ``large`` in their last bits. They never depend on the number of ranks.
     """
 
     def __init__(self, work_sharing: WorkSharing = serial, large: bool = False) -> None:
@@ -194,8 +194,8 @@ def cholesky(
 ) -> np.ndarray:
     """Return the upper triangle U with A = U^T U of a positive definite A (n, n), padded to whole pieces.
 
-    Elements below the diagonal are undefined. All ranks factor the square on the diagonal of a band, to the same bits,
-    and divide the rest of the band among them.
+    Elements below the diagonal are undefined. All ranks factor the square on the diagonal of a band, with
+    bit-identical results, and divide the rest of the band among them.
 
     Parameters
     ----------

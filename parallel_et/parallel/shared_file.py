@@ -65,7 +65,7 @@ class ClosingHandshake:
         """
         rank, size = self._comm.rank, self._comm.size
         lowest = self._minimum(size if done else rank, None if done else GIVE_UP_SECONDS)
-        # Every rank that gets here has the result of the first round or has given up, so the second round is short.
+        # Every rank that gets here knows the result of the first round or has given up, so the second round is short.
         complete = self._minimum(int(lowest is not None), 0.0 if lowest is None else None)
         if complete == 1:
             self._comm.Free()

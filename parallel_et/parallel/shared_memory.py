@@ -1,7 +1,7 @@
 """Work sharing of several ranks, with arrays in memory that the ranks of a node share.
 
 A node has one copy of each shared array, such as the fields, the sums and the triangle of the M-step. Results of other
-nodes arrive once a node. The ranks with the same index on their nodes, a *slot*, exchange a part of them.
+nodes arrive once per node. The ranks with the same index on their nodes, a *slot*, exchange a part of them.
 """
 
 import os
@@ -51,7 +51,7 @@ class NodeSharing:
         self._owned_pieces: dict[tuple[int, ...], tuple[np.ndarray, list[int]]] = {}
         self._comm = node_communicator(comm)
         reasons = [reason for reason in comm.allgather(self._cannot_share()) if reason]
-        if reasons:  # treat every rank as a node of its own
+        if reasons:  # treat every rank as a separate node
             self._comm.Free()
             self._comm = cast(MPI.Intracomm, comm.Split(comm.rank))
             if comm.rank == 0:

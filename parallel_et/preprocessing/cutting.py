@@ -58,7 +58,7 @@ def format_command(name: str, options: Any) -> str:
 def inspect_files(
     row_pass: RowPass, collection: ImageCollection, files: Sequence[str], skip: bool, inputs: Sequence[str]
 ) -> None:
-    """Inspect all files, one rank a file, and set the images of the collection; collective.
+    """Inspect all files, one rank per file, and set the images of the collection; collective.
 
     Parameters
     ----------
@@ -83,11 +83,11 @@ def inspect_files(
     for line in lines:
         row_pass.reporter.log(f"skipped {line}")
     if not collection.entries:
-        raise UserError(f"{' '.join(inputs)}: expected {collection.kind}, found {len(lines)} bad files alone")
+        raise UserError(f"{' '.join(inputs)}: expected {collection.kind}, found only bad files: {len(lines)}")
 
 
 def write_patches(row_pass: RowPass, collection: ImageCollection, places: PatchPlaces, command: str, words: str) -> str:
-    """Cut, prepare and write all patches; collective. Return the place of their table in the file.
+    """Cut, prepare and write all patches; collective. Return the location of their table in the file.
 
     Parameters
     ----------
@@ -97,11 +97,11 @@ def write_patches(row_pass: RowPass, collection: ImageCollection, places: PatchP
     ranks, report, unit = row_pass.ranks, row_pass.reporter, collection.unit
     report.log(
         f"{places.points} {unit} {words} from {len(collection.entries)} {collection.kind} with {places.total} "
-        f"places, on {ranks.size} rank{'s' if ranks.size > 1 else ''}"
+        f"positions, on {ranks.size} rank{'s' if ranks.size > 1 else ''}"
         + (
             ""
             if collection.all_cached
-            else f"; too large to be kept, the {collection.kind} are filtered again for each piece"
+            else f"; too large to be kept: the {collection.kind} are filtered again for each piece"
         )
     )
     writer = PatchWriter(row_pass, collection, places)
@@ -115,7 +115,7 @@ def write_patches(row_pass: RowPass, collection: ImageCollection, places: PatchP
         arrays |= {f"zca/{name}": values for name, values in vars(writer.zca).items()}
     with row_pass.open(tables, what, arrays) as output:
         if there := count_rows(output.written):
-            report.log(f"{there} {unit} are there already")
+            report.log(f"{there} {unit} already exist")
         writer.write(output)
     return f":/{unit}"
 
@@ -123,7 +123,7 @@ def write_patches(row_pass: RowPass, collection: ImageCollection, places: PatchP
 class PatchWriter:
     """Cuts and writes patches in pieces of whole groups.
 
-    Each group is computed separately, so its bits do not depend on the number of ranks.
+    Each group is computed separately, so it is bit-identical on any number of ranks.
     """
 
     def __init__(self, row_pass: RowPass, collection: ImageCollection, places: PatchPlaces) -> None:

@@ -207,7 +207,7 @@ def write_phonemes(
 
     Parameters
     ----------
-    recordings : file, folder or pattern of recordings, one a phoneme; by default a synthetic voice
+    recordings : file, folder or pattern of recordings, one per phoneme; by default a synthetic voice
 
     Returns
     -------

@@ -11,7 +11,7 @@ from scipy.ndimage import gaussian_filter
 from parallel_et.core.random import stream
 
 WHITENING_CUTOFF = 0.4
-"""Cut-off of the pseudo-whitening of Olshausen and Field in cycles a pixel; about 200 cycles in 512 pixels."""
+"""Cut-off of the pseudo-whitening of Olshausen and Field in cycles per pixel; about 200 cycles in 512 pixels."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Collections of filtered images, and the places of patches in them."""
+"""Collections of filtered images, and the positions of patches in them."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +15,13 @@ from parallel_et.preprocessing.images import open_images, to_grey, to_rgb
 from parallel_et.storage.error_translation import check_fits_memory
 
 PIXEL_BYTES = 12
-"""Bytes of memory for a value of an image, stored in double and in single precision."""
+"""Bytes of memory per value of an image, stored in double and in single precision."""
 FILTER_BYTES = 32
 """Additional bytes of memory for a value of an image while filters are applied."""
 IMAGE_CACHE_BYTES = 1 << 29
 """Bytes of filtered images up to which a rank keeps all of them in memory."""
 PLACES_PER_DRAW = 4096
-"""Random places per call of the generator. Never change it: the places of a seed depend on it."""
+"""Random positions per call of the generator. Never change it: the positions of a seed depend on it."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class ImageCollection:
             raise UserError(f"{entry.file}: expected the same file as in the first pass, found a changed file")
 
     def cut(self, images: np.ndarray, tops: np.ndarray, lefts: np.ndarray) -> np.ndarray:
-        """Cut patches (n, *patch_shape) float32 from images at given places. Each image is loaded once."""
+        """Cut patches (n, *patch_shape) float32 from images at given positions. Each image is loaded once."""
         patches = np.empty((len(images), *self.patch_shape), np.float32)
         order = np.argsort(images, kind="stable")
         for run in np.split(order, np.flatnonzero(np.diff(images[order])) + 1):
@@ -231,12 +231,12 @@ def file_state(file: str) -> tuple[int, int]:
 
 
 class PatchPlaces:
-    """The places of the patches: all places in order, or ``count`` places drawn uniformly with replacement.
+    """The positions of the patches: all positions in order, or ``count`` positions drawn uniformly with replacement.
 
     Parameters
     ----------
-    count : number of random places, or None for all places
-    stride : pixels from one place to the next; 1 for random places
+    count : number of random positions, or None for all positions
+    stride : pixels from one position to the next; 1 for random positions
     """
 
     def __init__(self, collection: ImageCollection, count: int | None, stride: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Check that a picture file has all rows of its picture.
+"""Check that a picture file contains all rows of its picture.
 
 Pillow refuses files that end too early. If the compressed data end before the picture, Pillow fills the missing rows
 with zeros or grey without a warning. Such files are left by interrupted programs and by lost blocks.

@@ -132,7 +132,7 @@ def _open(path: str, variable: str) -> Sequence[np.ndarray]:
         if found != expected:
             raise UserError(f"{path}: expected {expected} bytes of {RAW_SHAPE[0]} x {RAW_SHAPE[1]}, found {found}")
         return [np.fromfile(path, ">u2").reshape(RAW_SHAPE)]
-    raise UserError(f"{path}: expected an image ({' '.join(IMAGE_SUFFIXES)}), found {kind or 'no such file_suffix'}")
+    raise UserError(f"{path}: expected an image ({' '.join(IMAGE_SUFFIXES)}), found {kind or 'no file name suffix'}")
 
 
 def _read_pages(path: str) -> list[np.ndarray]:

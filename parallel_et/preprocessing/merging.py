@@ -203,7 +203,7 @@ class Merge:
             names = [self.output]
         for name in names:
             if Path(name).exists() and (not self.fresh or Path(name).is_dir()):
-                raise UserError(f"{name}: expected a name that is not taken, found it there; --fresh replaces it")
+                raise UserError(f"{name}: expected the name of a new file, found a file; --fresh replaces it")
         return names
 
     def _sum_patches(self, ranks: Ranks, layout: PatchLayout, source: FileRows, first: int, number: int) -> np.ndarray:

@@ -22,9 +22,9 @@ class Patches:
     inputs : files, folders or patterns of images
     output : the file of patches
     size : side of a patch in pixels
-    count, all : number of patches at random places, or patches at all places
-    stride : pixels from one place to the next, with ``all``
-    seed : seed of places and noise
+    count, all : number of patches at random positions, or patches at all positions
+    stride : pixels from one position to the next, with ``all``
+    seed : seed of positions and noise
     bad : ``fatal``: a bad image is an error; ``skip``: it is reported and skipped
     colour : pixels are red, green and blue; else luminances
     noise : standard deviation of noise that is added to the images

@@ -30,7 +30,7 @@ class Spectrogram:
     ----------
     bands : number of frequencies
     hertz : lowest and highest frequency in Hz
-    window, hop : length and distance of windows, in samples
+    window, hop : length of a window and distance between windows, in samples
     windows : number of windows
     decibels : range below the loudest value in dB
     scale : values to which this range is mapped
@@ -56,7 +56,7 @@ class Spectrogram:
     def compute_decibels(self, segments: np.ndarray, rate: int) -> np.ndarray:
         """Compute short-time Fourier magnitudes of segments (n, length) in dB, (n, bands, windows).
 
-        Costs 4 * bands * window * windows operations a segment.
+        Costs 4 * bands * window * windows operations per segment.
         """
         phases = 2 * np.pi / rate * np.outer(np.arange(self.window), self.centres())
         frames = sliding_window_view(segments, self.window, axis=1)[:, :: self.hop] * np.hamming(self.window)

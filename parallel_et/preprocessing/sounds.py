@@ -31,10 +31,10 @@ class Sounds:
     inputs : files, folders or patterns of recordings
     output : the file of segments
     length : length of a segment, e.g. "12.5ms", "0.1s" or "200" (samples)
-    step : distance of segments, in the same units
-    count : number of segments at random places, instead of all segments
+    step : distance between segments, in the same units
+    count : number of segments at random positions, instead of all segments
     npy_rate : sampling rate of .npy files in Hz
-    seed : seed of the random places
+    seed : seed of the random positions
     bad : ``fatal``: a bad recording is an error; ``skip``: it is reported and skipped
     channel : number of the channel, from 1; by default the mean of all channels
     rate : sampling rate in Hz to which recordings are resampled
@@ -131,7 +131,7 @@ class Sounds:
             except UserError:
                 if self.bad == "fatal":
                     raise
-        raise UserError(f"{' '.join(self.inputs)}: expected recordings, found {len(files)} bad files alone")
+        raise UserError(f"{' '.join(self.inputs)}: expected recordings, found only bad files: {len(files)}")
 
 
 def count_samples(time: str, rate: int) -> int:
@@ -167,7 +167,7 @@ def summarise_steps(collection: RecordingCollection) -> list[str]:
         each = ends.sum(1)
         lines.append(
             f"{ends.sum():.3g} s of silence trimmed, {ends[:, 0].sum():.3g} s of it before the sound; "
-            f"{each.min():.3g} to {each.max():.3g} s of a recording; {sum(seconds):.4g} s are left"
+            f"{each.min():.3g} to {each.max():.3g} s per recording; {sum(seconds):.4g} s are left"
         )
     if collection.steps.scale is not None:
         factors = [n["factor"] for n in notes]

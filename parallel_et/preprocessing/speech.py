@@ -23,7 +23,7 @@ HEADROOM = 0.8
 
 
 class Voice(NamedTuple):
-    """A voice of espeak-ng: accent, male variant, pitch from 0 to 99, and speed in words a minute."""
+    """A voice of espeak-ng: accent, male variant, pitch from 0 to 99, and speed in words per minute."""
 
     accent: str
     variant: str
@@ -63,7 +63,7 @@ def record_voices(
     speed: float = 1.0,
     after_voice: Callable[[Voice], None] = lambda voice: None,
 ) -> list[Path]:
-    """Write ten wave files of 16 kHz, one a voice.
+    """Write ten wave files of 16 kHz, one per voice.
 
     Parameters
     ----------

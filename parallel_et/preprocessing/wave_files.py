@@ -52,7 +52,7 @@ def read_recording(name: str, npy_rate: int | None = None) -> Recording:
     kind = file_suffix(name)
     if kind not in RECORDING_SUFFIXES:
         raise UserError(
-            f"{name}: expected a recording ({' '.join(RECORDING_SUFFIXES)}), found {kind or 'no such file_suffix'}"
+            f"{name}: expected a recording ({' '.join(RECORDING_SUFFIXES)}), found {kind or 'no file name suffix'}"
         )
     if kind == ".npy" and npy_rate is None:
         raise UserError(f"{name}: expected its sampling rate, --npy-rate, found none")
@@ -103,7 +103,7 @@ def read_compressed(name: str) -> list[np.ndarray]:
 def _check_pages(name: str) -> None:
     """Refuse an OGG file with missing or damaged pages, which the library ignores.
 
-    A page has a header, the lengths of its segments, and its segments. Only the last page has the flag of the end.
+    A page contains a header, the lengths of its segments, and its segments. Only the last page has the flag of the end.
     """
     flags = 0
     with open(name, "rb") as file:

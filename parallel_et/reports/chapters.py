@@ -107,9 +107,9 @@ def facts(run_data: RunData) -> dict[str, object]:
     if run_data.result.data:
         found["data"] = "the mean of each dimension is subtracted, also in all pictures"
     if run_data.iterations:
-        found["free energy a point"] = f"{history['free_energy'][-1]:.6g} at T = {history['temperature'][-1]:.4g}"
+        found["free energy per point"] = f"{history['free_energy'][-1]:.6g} at T = {history['temperature'][-1]:.4g}"
     if "holdout_evidence" in history:
-        found["held-out evidence a point"] = f"{history['holdout_evidence'][-1]:.6g}"
+        found["held-out evidence per point"] = f"{history['holdout_evidence'][-1]:.6g}"
     if about.get("diagnostics"):
         found["a better optimum is likely"] = about["diagnostics"]
     if "W" in run_data.result.truth:
@@ -141,8 +141,8 @@ def chapters(run_data: RunData) -> Iterator[tuple[str, list[Content]]]:
     yield "Data drawn from the model", [draw_generated(run_data)]
     if run_data.iterations:
         caption = (
-            "The bars show the fraction of time in each phase, over the iterations, as measured on rank 0. "
-            "The legend has the total time of each phase."
+            "The bars show the fraction of time in each phase over the iterations, as measured on rank 0. "
+            "The legend gives the total time of each phase."
         )
         figure = plots.plot_phases(run_data.result.history)
         yield "Time", [make_picture("time", figure, "Stacked bars: time of each phase over the iterations.", caption)]
@@ -179,7 +179,7 @@ def make_choice(name: str, draw: Callable[[bool], Figure], fields: np.ndarray, a
 def field_contents(run_data: RunData) -> Iterator[Content]:
     """Yield the fields, and the fields at the snapshots."""
     H, most = run_data.model.H, field_sheets.FIELDS_PER_SHEET
-    caption = "Generative fields of the causes. The label of a field has the index of its cause and " + (
+    caption = "Generative fields of the causes. The label of a field shows the index of its cause and " + (
         "the norm of the field; the largest norm is first."
         if run_data.sample is None
         else "the mean probability that the cause is active; the most used cause is first."
@@ -200,7 +200,7 @@ def field_contents(run_data: RunData) -> Iterator[Content]:
     if "T" in run_data.params and len(run_data.shape) > 1:
         caption = (
             "Mask and feature of each cause, in the order of the fields. "
-            "Each mask has its own scale; all features have one scale."
+            "Each mask has its own scale; all features share one scale."
         )
         yield make_picture(
             "parts", field_sheets.mask_sheet(run_data), f"Masks and features of {min(H, most)} causes.", caption
@@ -208,20 +208,20 @@ def field_contents(run_data: RunData) -> Iterator[Content]:
     if len(run_data.result.snapshots.get("W", ())):
         which = "strongest to the weakest" if run_data.sample is None else "most to the least used"
         caption = (
-            f"Fields of some causes, from the {which}, one row a cause. "
-            "Columns are the snapshots of the run; the last column has the final fields."
+            f"Fields of some causes, from the {which}, one row per cause. "
+            "Columns are the snapshots of the run; the last column shows the final fields."
         )
         yield make_picture(
             "snapshots",
             field_sheets.snapshot_sheet(run_data),
-            "Fields at successive iterations, one row a cause.",
+            "Fields at successive iterations, one row per cause.",
             caption,
         )
 
 
 def describe_sound(sound: Sound) -> str:
     """Describe the axes of fields of sounds."""
-    time = f"The horizontal axis is time, {sound.milliseconds:g} ms"
+    time = f"The horizontal axis shows time, {sound.milliseconds:g} ms"
     if sound.hertz is None:
         return f"Fields are waveforms. {time}."
     hertz = f"{sound.hertz[0]:g} to {sound.hertz[1]:g} Hz"
@@ -267,7 +267,7 @@ def draw_quality(course: QualityCourse, gamma: int) -> Picture:
         }
     means = " and ".join(f"{last[which].mean():.3f}{kind}" for kind, which in kinds.items() if which.any())
     caption = (
-        f"Quality Q_n of {len(last)} random points over the iterations, one curve a point. Q_n is the posterior "
+        f"Quality Q_n of {len(last)} random points over the iterations, one curve per point. Q_n is the posterior "
         "probability of the considered states among all 2^H states, at temperature 1 with the parameters of each "
         f"snapshot. The final mean is {means}."
     )
@@ -281,10 +281,10 @@ def point_contents(run_data: RunData, sample: Sample) -> Iterator[Content]:
     used = int(run_data.result.history["points_used"][-1]) if run_data.iterations else N
     which = f"all {total} points" if n == total else f"{n} of {total} points, evenly spaced"
     which += ", with held-out points" if total > N else ""
-    cut = f"the last cut used {used} points" if used < N else "the last iteration had no cut"
-    caption = f"Evidence F_n of {which}, sorted, at temperature 1 with the final parameters; {cut}."
+    cut = f"the last cut used {used} points" if used < N else "the last iteration used no cut"
+    caption = f"Log evidence F_n of {which}, sorted, at temperature 1 with the final parameters; {cut}."
     yield make_picture(
-        "evidence", plots.plot_evidence(sample, N, used), f"Sorted evidence of the points; {cut}.", caption
+        "evidence", plots.plot_evidence(sample, N, used), f"Sorted log evidence of the points; {cut}.", caption
     )
     caption = f"Mean posterior probability that each cause is active, over {which}."
     caption += " The dashed line is the prior probability." if mean_prior(run_data) is not None else ""
@@ -294,14 +294,15 @@ def point_contents(run_data: RunData, sample: Sample) -> Iterator[Content]:
     if sample.values is not None and np.isfinite(sample.values).any():
         yield draw_values(run_data, sample.values, which)
     caption = (
-        "Points with at least one cause, evenly spaced in the data, one row a point. The columns are the point, its "
+        "Points with at least one cause, evenly spaced in the data, one row per point. The columns are the point, its "
         "reconstruction as the posterior mean, the residual, the reconstruction by the most probable (MAP) state, and "
         f"the fields of the causes in the MAP state{', the nearest first' * run_data.model.latents.ordered}. The label "
-        "of a field has the index of its cause and the posterior probability with the job's gamma. The MAP state may "
-        "have more than gamma causes. The text on the left has the evidence F and the root mean square of the residual."
+        "of a field shows the index of its cause and the posterior probability with the job's gamma. The MAP state may "
+        "contain more than gamma causes. The text on the left gives the log evidence F_n and the root mean square of "
+        "the residual."
     )
     caption += negative_values_note(run_data)
-    alt = "Points, their reconstructions and the fields of their causes, one row a point."
+    alt = "Points, their reconstructions and the fields of their causes, one row per point."
     yield make_picture("examples", field_sheets.example_sheet(run_data, sample), alt, caption)
 
 
@@ -345,7 +346,7 @@ def provenance(run_data: RunData) -> dict[str, object]:
 
 
 def format_attribute(value: str, most: int = 20) -> str:
-    """Format an attribute: a JSON list has one item a line, and at most ``most`` items."""
+    """Format an attribute: a JSON list has one item per line, and at most ``most`` items."""
     try:
         items = json.loads(value)
     except ValueError:

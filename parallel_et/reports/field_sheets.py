@@ -13,11 +13,11 @@ from parallel_et.reports.pictures import CELLS_PER_ROW, Cell, CellStyle, draw_sh
 from parallel_et.reports.run_data import RunData, Sample
 
 FIELDS_PER_SHEET = 400
-"""Most fields on one sheet."""
+"""Maximum number of fields on one sheet."""
 SNAPSHOT_FIELDS, SNAPSHOT_ITERATIONS = 8, 10
-"""Most fields and most iterations on the sheet of snapshots."""
+"""Maximum numbers of fields and iterations on the sheet of snapshots."""
 EXAMPLE_POINTS, CAUSES_PER_POINT = 8, 6
-"""Points on the sheet of examples, and most causes of a point."""
+"""Number of points on the sheet of examples, and maximum number of causes per point."""
 UNEVEN_RATIO = 4.0
 """Ratio of the strongest fields to the median field above which each field is first shown with its own scale."""
 GENERATED_POINTS = 20
@@ -59,7 +59,7 @@ def format_percent(share: float) -> str:
 
 
 def snapshot_sheet(run_data: RunData) -> Figure:
-    """Draw fields at the snapshots and the final fields, one row a cause, evenly spaced in their order."""
+    """Draw fields at the snapshots and the final fields, one row per cause, evenly spaced in their order."""
     snapshots = run_data.result.snapshots
     fields, style = [*snapshots["W"], run_data.params["W"]], cell_style(run_data)
     if len(run_data.params["W"]) < run_data.model.D:
@@ -102,7 +102,7 @@ def mask_shape(run_data: RunData) -> tuple[int, ...]:
 
 
 def example_sheet(run_data: RunData, sample: Sample) -> Figure:
-    """Draw example points, one row a point: data, posterior mean, residual, MAP state, and fields of the MAP state."""
+    """Draw example points, one per row: data, posterior mean, residual, MAP state, and fields of the MAP state."""
     with_cause = sample.rows[sample.active >= 0.5]
     rows = pick_evenly(with_cause if len(with_cause) else sample.rows, EXAMPLE_POINTS)
     Y = sample.points(rows)
@@ -117,7 +117,7 @@ def example_sheet(run_data: RunData, sample: Sample) -> Figure:
         four = {"data": y, "posterior mean": mean, "residual": y - mean, "MAP state": by_best[row]}
         cells += [Cell(row, column, values, label) for column, (label, values) in enumerate(four.items())]
         left = np.sqrt(((y - mean) ** 2).mean())
-        names.append(f"point {rows[row]}\nF {found['evidence'][row]:.5g}\nresidual {left:.3g}")
+        names.append(f"point {rows[row]}\nF_n {found['evidence'][row]:.5g}\nresidual {left:.3g}")
         atoms = np.flatnonzero(found["map"][row]).astype(np.int32)
         causes = run_data.model.latents.owners[atoms]
         fields = (

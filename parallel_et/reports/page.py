@@ -111,7 +111,7 @@ def collapsible(labels: str, body: str) -> str:
 
 
 def comparison_table(heads: Sequence[str], rows: Mapping[str, Sequence[object]]) -> str:
-    """Render a table with one row a name and one column a head."""
+    """Render a table with one row per name and one column per head."""
     first = "".join(f'<th scope="col">{escape(head)}</th>' for head in ("", *heads))
     lines = (
         f'<tr><th scope="row">{escape(key)}</th>{"".join(f"<td>{escape(str(value))}</td>" for value in values)}</tr>'

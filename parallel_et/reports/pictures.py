@@ -21,7 +21,7 @@ CELL_INCHES = 0.86
 LABEL_INCHES = 0.18
 """Height of a label in inches."""
 CELLS_PER_ROW = 10
-"""Most cells in a row. With more cells, labels are too small on a small screen."""
+"""Maximum number of cells in a row. With more cells, labels are too small on a small screen."""
 
 
 class Cell(NamedTuple):

@@ -16,7 +16,7 @@ from parallel_et.runs.result import Result
 QUALITY_POINTS = 40
 """Number of points whose quality is shown. Half of these points have at most gamma true causes, if known."""
 QUALITY_ITERATIONS = 100
-"""Most iterations at which the quality is computed."""
+"""Maximum number of iterations at which the quality is computed."""
 LARGEST_CAUSE_COUNT = 16
 """Largest H for which the quality is computed. All 2^H states of each point are enumerated."""
 

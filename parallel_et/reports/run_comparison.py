@@ -26,7 +26,7 @@ SAME_FIELD_COSINE = 0.95
 """Smallest cosine of two equal fields."""
 DATA_HINT = "--data FILE sets rows for both"
 PAIRS_PER_SHEET = 100
-"""Most pairs of fields on one sheet."""
+"""Maximum number of pairs of fields on one sheet."""
 
 
 class EvidencePair(NamedTuple):
@@ -64,7 +64,7 @@ def write_comparison(
     """
     report, paths = Reporter(True, quiet), [directory.path for directory, _ in runs]
     if paths[0].resolve() == paths[1].resolve():
-        raise UserError(f"{paths[1]}: expected another run than the first, found the same")
+        raise UserError(f"{paths[1]}: expected a run other than the first, found the same")
     one, other = (read_run_data(directory, shape, report, files) for directory, files in runs)
     if one.model.D != other.model.D:
         found = f"{one.model.D} and {other.model.D}"
@@ -128,7 +128,7 @@ def evidence_contents(
     means = [with_error(*mean_and_error(values)) for values in (pair.one, pair.other, gaps)]
     gap, error = mean_and_error(gaps)
     better = names[0] if gap > 0 else names[1]
-    yield page.comparison_table((*names, "difference"), {"evidence a point, with its standard error": means})
+    yield page.comparison_table((*names, "difference"), {"evidence per point, with its standard error": means})
     share = (gaps > 0).mean()
     caption = (
         f"Evidence of {pair.which} at temperature 1: {names[0]} minus {names[1]}, sorted. {names[0]} has the larger "
@@ -203,8 +203,8 @@ def field_contents(one: RunData, other: RunData, names: tuple[str, str]) -> Iter
     larger = names[int(other.model.H > one.model.H)]
     more = f" Causes of {larger} without a partner: {rest}." if rest else ""
     caption = (
-        f"Matched pairs of fields: {names[0]} above, {names[1]} below. The matching has the largest sum of cosines. "
-        "The label of a pair has the indices of both causes and their cosine; the most similar pair is first. "
+        f"Matched pairs of fields: {names[0]} above, {names[1]} below. The matching maximises the sum of cosines. "
+        "The label of a pair shows the indices of both causes and their cosine; the most similar pair is first. "
         f"{same} of {count} pairs have a cosine above {SAME_FIELD_COSINE}; the mean cosine is "
         f"{matching.cosines.mean():.3f}.{more}"
     )

@@ -28,7 +28,7 @@ from parallel_et.runs.stored_run import StoredRun, read_stored_run
 from parallel_et.storage.hdf5 import read_attributes, split_location
 
 SAMPLE_POINTS, STRETCH_POINTS = 4096, 64
-"""Most points that are inferred, and number of consecutive points in a stretch."""
+"""Maximum number of points that are inferred, and number of consecutive points in a stretch."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def read_run_data(
             report.log(f"warning: {warning}")
     except UserError as error:
         warning = str(error)
-        report.log(f"warning: the data cannot be read, so the report has no points ({warning})")
+        report.log(f"warning: the data cannot be read, so the report shows no points ({warning})")
     stated = shape or (source.shape if source else getattr(job.data, "shape", None))
     if stated and prod(stated) != dims:
         raise UserError(f"--shape: expected {dims} values, found {'x'.join(map(str, stated))}")

@@ -34,7 +34,7 @@ def fit(
 ) -> Trained:
     """Train a model. Collective: all ranks of the communicator call ``fit`` together.
 
-    Start a script on several ranks by ``mpirun -n 4 python -m mpi4py script.py``: an exception on one rank then
+    Start a script on several ranks with ``mpirun -n 4 python -m mpi4py script.py``: an exception on one rank then
     ends all ranks.
 
     Parameters

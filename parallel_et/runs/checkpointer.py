@@ -65,7 +65,7 @@ class Claim:
         """Return the file to resume from, and its content; None for a new run."""
         found = self.directory.newest(self._foreign, self.log)
         if found is None and self.directory.stored_job() is not None:
-            self.log(f"{self.directory.path}: this run has no checkpoint yet, it starts from the beginning")
+            self.log(f"{self.directory.path}: this run has no checkpoint yet and starts from the beginning")
         return found
 
     def _foreign(self, found: Result) -> str | None:
@@ -195,7 +195,7 @@ class Checkpointer:
         except OSError as error:
             if not self._warned_of_metrics:
                 self.log(
-                    f"warning: {self.metrics.path}: {error.strerror}; the next successful write has all iterations"
+                    f"warning: {self.metrics.path}: {error.strerror}; the next successful write includes all iterations"
                 )
             self._warned_of_metrics = True
 

@@ -43,7 +43,7 @@ class RunDirectory:
 
     @property
     def finished(self) -> bool:
-        """True if the directory has a result."""
+        """True if the directory contains a result."""
         return self.result.exists()
 
     def check_path(self) -> None:
@@ -64,7 +64,7 @@ class RunDirectory:
         if self.path.is_dir() and not self.job.exists():
             ours = ("lock", "stop", "job.toml.part", *CODE_FILES.values())  # of a run that was killed at its start
             if not all(item.name.startswith(ours) for item in self.path.iterdir()):
-                raise UserError(f"{self.path}: expected an empty directory or one of a run, found other files")
+                raise UserError(f"{self.path}: expected an empty directory or a run directory, found other files")
 
     def _real_path(self) -> Path:
         """Return the path of the directory with all links resolved."""
@@ -88,7 +88,7 @@ class RunDirectory:
     def check_held(self) -> None:
         """Raise RuntimeError if another job has taken over the lock."""
         if self._lock is None or not self._lock.keep():
-            raise RuntimeError(f"{self.path}: the lock was lost: another job works on this run now")
+            raise RuntimeError(f"{self.path}: the lock was lost: another job now works on this run")
 
     def release(self) -> None:
         """Release the lock, and remove the directory if it is empty."""
@@ -201,7 +201,7 @@ class RunDirectory:
         return own | {section: path for section, path in named.items() if path is not None}
 
     def lock_holder(self, log: Callable[[str], None]) -> str | None:
-        """Return the host and process that work on the run now, None if no process does; change no file."""
+        """Return the host and process that are working on the run, None if there is no such process; change no file."""
         return Lock(self.path / "lock", str(self.path), log).holder()
 
     def append_to_log(self, line: str) -> None:
@@ -212,7 +212,7 @@ class RunDirectory:
             self._warned_of_log = False
         except OSError as error:
             if not self._warned_of_log:
-                print_now(f"warning: {self.log}: {error.strerror}; the log misses lines", sys.stderr)
+                print_now(f"warning: {self.log}: {error.strerror}; some lines are missing from the log", sys.stderr)
             self._warned_of_log = True
 
     def finish(self, result: Result) -> None:

@@ -15,12 +15,12 @@ INTERPRETER_BYTES = 250_000_000
 ROOT_ARRAYS = 12
 """Number of arrays of the size of all parameters that the M-step holds at the same time."""
 POINT_BYTES = 50
-"""Bytes of a point in addition to its row and its states: evidence, selection by the cut, and copies of both."""
+"""Bytes per point in addition to its row and its states: evidence, selection by the cut, and copies of both."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """The demand on the rank with most points.
+    """The demand on the rank with the most points.
 
     Attributes
     ----------
@@ -83,16 +83,16 @@ def demand(
     restarted: bool = False,
     held_out: int = 0,
 ) -> Demand:
-    """Return the demand of a job on the rank with most points.
+    """Return the demand of a job on the rank with the most points.
 
     Parameters
     ----------
     points : number of points from which the job learns
-    block : points of a block
-    row : bytes of a point
+    block : number of points per block
+    row : bytes per point
     ranks : number of ranks
-    threads : threads of a rank
-    memory : ``data.memory``, most bytes of rows that a rank keeps
+    threads : number of threads per rank
+    memory : ``data.memory``, maximum number of bytes of rows that a rank keeps
     holds : bytes that the source of the data needs
     snapshots : number of snapshots at the end of the run, on the root
     averaged : the statistics of minibatches are averaged
@@ -107,7 +107,7 @@ def demand(
     scratch = block * (states + (4 if trainables else 2) * H + model.width)  # a trainable selection has predictions
     sums = 2 * (
         count_statistics(model) + sum(count_sums(one, one.stages) for one in trainables)
-    )  # an exact sum has two words a value
+    )  # an exact sum has two words per value
     evaluator = 2 * fields + H * H
     distributed = ROOT_ARRAYS * fields if model.distributed else 0  # all ranks compute the M-step
     point_states = sum(values.nbytes for values in initial_point_states_of(scheme, 1).values())

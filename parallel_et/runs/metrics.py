@@ -10,7 +10,7 @@ FIRST_COLUMNS = ("free_energy", "temperature")
 
 
 class Metrics:
-    """A CSV file with a header and one line an iteration. Its numbers have all digits of a double.
+    """A CSV file with a header and one line per iteration. Its numbers have all digits of a double.
 
     When a run resumes, the file is written again from the history of the checkpoint. No line is missing or repeated.
     """
@@ -24,7 +24,7 @@ class Metrics:
 
         Parameters
         ----------
-        history : name -> one value an iteration
+        history : name -> one value per iteration
         """
         done = len(next(iter(history.values()), ()))
         if not self._complete or done == 1:

@@ -25,12 +25,12 @@ REPRESENTED_POINTS = "points of averages"
 def train_on_batch(job: Mapping[str, Any], Y: Any, comm: Any = None, before: Trained | None = None) -> Trained:
     """Train one iteration on the next batch of points. Collective.
 
-    Statistics are averaged over batches by ``anneal.step``; the first batch has the weight 1.
+    Statistics are averaged over batches with ``anneal.step``; the first batch has the weight 1.
     With ``data.centre``, the mean of the first batch is subtracted from all points.
 
     Parameters
     ----------
-    job : sections of the job; only ``centre`` is used of [data]
+    job : sections of the job; of [data], only ``centre`` is used
     Y : (n, D) points
     comm : mpi4py communicator
     before : result of the earlier batches; None for the first batch

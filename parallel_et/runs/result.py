@@ -31,7 +31,7 @@ class Result:
     ----------
     params : name -> value; W (D, H), sigma (), pi ()
     history : name -> (iterations,) values
-    snapshots : name -> (k, ...) values at k iterations; ``iteration`` (k,) has their numbers
+    snapshots : name -> (k, ...) values at k iterations; ``iteration`` (k,) contains their numbers
     truth : name -> ground truth of artificial data
     data : with ``data.centre``: ``mean`` (D,), which was subtracted from all points
     metadata : job, seed, data fingerprint, sizes, versions, times

@@ -153,7 +153,7 @@ def problem_of(job: Job, whole: Source, ranks: Ranks) -> tuple[Problem, np.ndarr
         if batch < source.points:
             raise UserError(f"anneal.renew: expected all points in each iteration, found anneal.batch = {batch}")
         if "W" not in model.params or model.params["W"].axes != "DH" or model.latents.max_active == 1:
-            expected = "a model with fields W and several active causes a point"
+            expected = "a model with fields W and several active causes per point"
             raise UserError(f"anneal.renew: expected {expected}, found {job.model.name}")
     check_memory(demand_of(job, whole, ranks.size), ranks)
     batches = Batches(source.points, size, batch, job.run.seed)
@@ -188,7 +188,7 @@ def open_centred_rows(
 
     Parameters
     ----------
-    memory : most bytes of rows that this rank keeps
+    memory : maximum number of bytes of rows that this rank keeps
     mean : (D,) mean to subtract; default: the mean of the rows
     ordered : passes visit the blocks in order
 
@@ -213,7 +213,7 @@ def open_and_survey(
 ) -> tuple[Rows, "Survey", Summary, "Columns"]:
     """Return the rows of this rank, their survey, and summary and columns of the rows of all ranks. Collective.
 
-    ``memory`` is the most bytes of rows that this rank keeps. With ``ordered``, passes visit the blocks in order.
+    ``memory`` is the maximum size of the rows that this rank keeps. With ``ordered``, passes visit blocks in order.
     """
     with ranks.synchronise_errors():
         rows = open_rows(source, shard, memory, job.run.threads, ordered)
@@ -312,7 +312,7 @@ class Columns(NamedTuple):
     Attributes
     ----------
     mean, heights, spreads : (D,) mean, largest magnitude and standard deviation
-    same : (D,) bool, all points have the same value
+    same : (D,) bool, True if all points have the same value
     """
 
     mean: np.ndarray

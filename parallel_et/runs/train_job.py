@@ -148,8 +148,7 @@ def streaming_note(problem: Problem, job: Job, ranks: Ranks) -> str | None:
         return None
     least = f"; the buffers need {format_bytes(kept)}" if kept > in_bytes(memory) else ""
     return (
-        f"a rank's rows, {format_bytes(total)}, are more than data.memory = {memory}: "
-        f"they are read again in every pass{least}"
+        f"a rank's rows, {format_bytes(total)}, exceed data.memory = {memory}: they are read again in every pass{least}"
     )
 
 
@@ -163,10 +162,10 @@ def initial_values(training: Training) -> str:
 
 
 def expected_work(problem: Problem, job: Job, source: Source, ranks: Ranks) -> str:
-    """Return the memory and work of the rank with most points, in one line."""
+    """Return the memory and work of the rank with the most points, in one line."""
     block = problem.shard.block
     need = demand_of(job, source, ranks.size)
     return (
         f"a rank has at most {need.points} points in blocks of {block}: {need.description()}; "
-        f"{need.states:.3g} states an iteration"
+        f"{need.states:.3g} states per iteration"
     )

@@ -98,7 +98,7 @@ class Trained(Result):
         return self._inferred(Y, "reconstruction", comm)
 
     def evidence(self, Y: Any, comm: Any = None) -> np.ndarray:
-        """Return the log evidence of each point, log p(y), or its lower bound by the states that the E-step considers.
+        """Return the log evidence of each point, log p(y), or a lower bound from the states that the E-step considers.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class Trained(Result):
         return self._inferred(Y, "evidence", comm)
 
     def score(self, Y: Any, comm: Any = None) -> float:
-        """Return the mean log evidence of the points Y (n, D), in nats a point."""
+        """Return the mean log evidence of the points Y (n, D), in nats per point."""
         return float(self.evidence(Y, comm).mean())
 
     def generate(self, points: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:

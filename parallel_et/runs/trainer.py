@@ -23,7 +23,7 @@ from parallel_et.runs.result import RESULT, Result
 from parallel_et.runs.setup import open_on_all_ranks, set_up
 
 MAX_JOB_CHARACTERS = 1 << 14
-"""Characters of the job file that are stored as an attribute of the result; HDF5 allows 64 KiB an attribute."""
+"""Characters of the job file that are stored as an attribute of the result; HDF5 allows 64 KiB per attribute."""
 PACKAGES = ("parallel_et", "numpy", "scipy", "numba", "mpi4py", "h5py")
 
 
@@ -96,7 +96,7 @@ class IterationLog:
         report = self.report
         if unused > self.unused:
             report.log(
-                f"iteration {done}: {unused} of {len(info.unused)} causes are unused, their fields stay unchanged"
+                f"iteration {done}: {unused} of {len(info.unused)} causes are unused; their fields stay unchanged"
             )
         self.unused = unused
         if info.restarted:

@@ -15,21 +15,21 @@ from parallel_et.schemes.selection.candidates import SelectingOptions, select_ca
 from parallel_et.schemes.selection.choose import selection_of
 
 MAX_GAMMA = 20
-"""Largest number of active causes of a state."""
+"""Largest number of active causes in a state."""
 MAX_STATES = 1 << MAX_GAMMA
-"""Largest number of states of a point: all combinations of this many causes."""
+"""Largest number of states per point: all combinations of this many causes."""
 
 
 class ETOptions(SelectingOptions):
     """The keys of [inference] for et."""
 
     scheme: str = Field("et", description="expectation truncation")
-    candidates: int = Field(ge=1, le=MAX_COUNT, description="preselected causes a point, H'")
+    candidates: int = Field(ge=1, le=MAX_COUNT, description="preselected causes per point, H'")
     gamma: int | None = Field(
         None,
         ge=1,
         le=MAX_GAMMA,
-        description="most causes active in a considered state; needed unless the model itself has a limit",
+        description="maximum number of active causes in a considered state; required unless the model has a limit",
     )
     random: int = Field(0, ge=0, le=MAX_COUNT, description="number of candidates that are drawn at random")
     singletons: bool = Field(False, description="also consider all states with a single cause")
@@ -45,11 +45,11 @@ class ETOptions(SelectingOptions):
         elif self.gamma is not None and self.gamma > self.candidates:
             wrong.append(("gamma", f"at most inference.candidates = {self.candidates}", self.gamma))
         elif (count := latents.states(self.candidates, self.max_active(latents))) > MAX_STATES:
-            wrong.append(("gamma", f"at most {MAX_STATES} states a point", count))
+            wrong.append(("gamma", f"at most {MAX_STATES} states per point", count))
         return wrong
 
     def max_active(self, latents: Latents) -> int:
-        """Return the largest number of active causes of a considered state."""
+        """Return the largest number of active causes in a considered state."""
         return latents.max_active_of(min(self.candidates, self.gamma or self.candidates))
 
 
@@ -67,10 +67,10 @@ class ExpectationTruncation(Scheme):
         own = type(self).infer is ExpectationTruncation.infer
         self.pairs = self.candidates * (self.candidates - 1) // 2 if own else 0
         self.row_independent = own and type(self.selection) is Selection and not self.singletons
-        self.description = f"{self.count} states a point" + " and all single causes" * self.singletons
+        self.description = f"{self.count} states per point" + " and all single causes" * self.singletons
 
     def extent(self, options: ETOptions, latents: Latents) -> tuple[int, int, bool]:
-        """Return the number of candidates, the most active causes, and whether K_n has other single causes."""
+        """Return the number of candidates, gamma, and whether K_n includes single causes outside the candidates."""
         singletons = options.singletons and options.candidates < latents.atoms
         return options.candidates, options.max_active(latents), singletons
 

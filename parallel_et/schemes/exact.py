@@ -17,7 +17,7 @@ class ExactOptions(SchemeOptions):
     def inconsistencies(self, latents: Latents) -> list[tuple[str, str, object]]:
         if latents.states(latents.atoms, latents.atoms) <= MAX_STATES:
             return []
-        return [("scheme", f'model.causes of at most {MAX_STATES} states in all for "exact"', latents.atoms)]
+        return [("scheme", f'model.causes of at most {MAX_STATES} states in total for "exact"', latents.atoms)]
 
 
 class Exact(ExpectationTruncation):

@@ -10,7 +10,7 @@ from parallel_et.schemes.tv import SearchOptions, TruncatedVariational
 class HardOptions(SearchOptions):
     """The keys of [inference] for hard."""
 
-    scheme: str = Field("hard", description="hard EM: only the best state that was found so far")
+    scheme: str = Field("hard", description="hard EM: only the best state that has been found so far")
 
 
 class Hard(TruncatedVariational):

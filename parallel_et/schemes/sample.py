@@ -16,9 +16,9 @@ from parallel_et.schemes.selection.candidates import SelectingOptions, select_ca
 from parallel_et.schemes.selection.choose import selection_of
 
 MAX_SAMPLES = 1 << 24
-"""Largest number of samples of a point."""
+"""Largest number of samples per point."""
 MAX_CHAINS = 1 << 12
-"""Largest number of chains of a point."""
+"""Largest number of chains per point."""
 
 
 class SampleOptions(SelectingOptions):
@@ -26,7 +26,7 @@ class SampleOptions(SelectingOptions):
 
     scheme: str = Field("sample", description="Gibbs sampling over preselected causes")
     candidates: int | None = Field(
-        None, ge=1, le=MAX_COUNT, description="preselected causes that are sampled, H'; by default all"
+        None, ge=1, le=MAX_COUNT, description="number of preselected causes that are sampled, H'; by default all causes"
     )
     random: int = Field(
         2,
@@ -38,9 +38,9 @@ class SampleOptions(SelectingOptions):
         None,
         ge=1,
         le=MAX_SAMPLES,
-        description="number of draws of single causes of a point, in all chains; by default 200 for each candidate",
+        description="number of draws of single causes per point, over all chains; by default 200 per candidate",
     )
-    chains: int = Field(20, ge=1, le=MAX_CHAINS, description="number of chains of a point; multiples of 8 are fastest")
+    chains: int = Field(20, ge=1, le=MAX_CHAINS, description="number of chains per point; multiples of 8 are fastest")
     burn_in: float = Field(
         1 / 3,
         ge=0,
@@ -49,7 +49,7 @@ class SampleOptions(SelectingOptions):
     )
 
     weights: Literal["draws", "joint"] = Field(
-        "draws", description="weight of a distinct state: by its number of draws, or by its joint as in et"
+        "draws", description="weight of a distinct state: its number of draws, or its joint probability as in et"
     )
 
     def inconsistencies(self, latents: Latents) -> list[tuple[str, str, object]]:
@@ -88,8 +88,8 @@ class SelectAndSample(Scheme):
         self.burn = min(self.sweeps - 1, forgotten)
         self.count = self.sweeps * self.chains * self.sampled
         self.description = (
-            f"{self.count} samples a point, in {self.chains} chains of {self.sweeps} sweeps over {self.sampled} causes"
-            + f" ({self.random} of them at random)" * bool(self.random)
+            f"{self.count} samples per point, in {self.chains} chains of {self.sweeps} sweeps over "
+            f"{self.sampled} causes" + f" ({self.random} of them at random)" * bool(self.random)
         )
 
     def infer(self, context: Context, block: Block, point_states: PointStates) -> tuple[Posterior, PointStates]:

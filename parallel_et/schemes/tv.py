@@ -1,4 +1,4 @@
-"""Truncated variational EM: states of each point are stored, and replaced by better states (TV Alg. 1)."""
+"""Truncated variational EM: states of each point are stored, and replaced with better states (TV Alg. 1)."""
 
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -36,7 +36,7 @@ class Proposals(Section):
     flip: int = number_field("a stored state with one cause removed, added or replaced")
     toggle: int = number_field("the best stored states with one cause removed or added, each cause in turn")
     cross: int = number_field("the causes of two stored states before and after a random index")
-    marginals: int = number_field("causes drawn one by one, by their posterior means mixed with the prior")
+    marginals: int = number_field("causes drawn independently, by their posterior means mixed with the prior")
     prior: int = number_field("drawn from the prior")
     blind: int = number_field("random causes, a random number of them")
 
@@ -48,7 +48,7 @@ class SearchOptions(SelectingOptions):
         None,
         ge=1,
         le=MAX_COUNT,
-        description="most causes active in a state; needed unless the model itself has a limit",
+        description="maximum number of active causes in a state; required unless the model has a limit",
     )
     candidates: int | None = Field(
         None,
@@ -60,8 +60,8 @@ class SearchOptions(SelectingOptions):
     rounds: int = Field(20, ge=1, le=MAX_COUNT, description="number of searches for the states of new points")
     propose: Proposals = Field(
         Proposals(),
-        description="number of proposed states in an iteration, by kind; by default as many as are stored, at least "
-        f"{MIN_PROPOSALS}: half by select, a quarter each by flip and cross; with one active cause by near and flip",
+        description="number of proposed states per iteration, by kind; by default the number of stored states, at "
+        f"least {MIN_PROPOSALS}: half select, a quarter flip, a quarter cross; with one active cause near and flip",
     )
 
     def inconsistencies(self, latents: Latents) -> list[tuple[str, str, object]]:
@@ -81,7 +81,7 @@ class TVOptions(SearchOptions):
     """The keys of [inference] for tv."""
 
     scheme: str = Field("tv", description="truncated variational EM: stored states, replaced by better ones")
-    states: int = Field(ge=1, le=MAX_STATES, description="number of stored states of a point")
+    states: int = Field(ge=1, le=MAX_STATES, description="number of stored states per point")
 
 
 class Pool(NamedTuple):
@@ -123,10 +123,10 @@ class TruncatedVariational(Scheme):
         self._options = options
         self.count = self.pool_size + max([self.pool_size, *self.propose.values()])
         kinds = ", ".join(f"{number} by {kind}" for kind, number in self.propose.items())
-        self.description = f"{self.pool_size} stored states a point; proposals: {kinds}"
+        self.description = f"{self.pool_size} stored states per point; proposals: {kinds}"
 
     def wanted_pool_size(self, options: Any) -> int:
-        """Return the number of stored states of a point, if the model has this many."""
+        """Return the number of stored states per point, if the model has this many."""
         return options.states
 
     def _default_proposals(self) -> dict[str, int]:

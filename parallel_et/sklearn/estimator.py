@@ -25,14 +25,14 @@ EXACT_CAUSES = 8
 CANDIDATES = 8
 """Default number of candidates for more causes."""
 GAMMA = 3
-"""Default number of candidates that are active at once, at most."""
+"""Default maximum number of candidates that are active at once."""
 
 
 class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Multiple-cause models such as sparse coding, non-negative matrix factorisation and mixtures, trained by EM.
 
     Each sample is produced by a few of ``n_components`` hidden causes.
-    A state is the set of causes that are active in a sample, and the field of a cause has its generative weights.
+    A state is the set of causes that are active in a sample, and the field of a cause contains its generative weights.
     The method ``fit`` learns the fields by expectation truncation: EM with an E-step over the most probable states.
     The method ``transform`` returns the posterior means of the causes.
 
@@ -128,7 +128,7 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         }
 
     def fit(self, X: Any, y: Any = None) -> "MultipleCauses":
-        """Train the model by ``max_iter`` EM iterations.
+        """Train the model with ``max_iter`` EM iterations.
 
         Parameters
         ----------
@@ -194,14 +194,14 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         -------
         X_new : array of shape (n_samples, n_components)
             Probabilities that the causes are active, or means of their strengths in models with strengths.
-            Models of objects at positions have a column for each object and position.
+            Models of objects at positions have one column per object and position.
         """
         return self._inferred("transform", X)
 
     def score_samples(self, X: Any) -> np.ndarray:
-        """Return the log evidence of each sample, log p(x), or its lower bound (ELBO) by the states of the E-step.
+        """Return the log evidence of each sample, log p(x), or a lower bound (ELBO) from the states of the E-step.
 
-        The model "ssmca" has no evidence, and the mean log joint of the Gibbs samples is returned.
+        The evidence of the model "ssmca" is unknown. For this model, return the mean log joint of the Gibbs samples.
 
         Parameters
         ----------
@@ -246,8 +246,8 @@ class MultipleCauses(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def inverse_transform(self, X: Any) -> np.ndarray:
         """Return the samples without noise that given causes produce.
 
-        Linear models equal ``reconstruct`` for the output of ``transform``. Other models use the causes with
-        probability above 1/2, so binary states are the natural input.
+        For linear models, the output of ``transform`` gives the result of ``reconstruct``. Other models use the causes
+        with probability above 1/2, so binary states are the natural input.
 
         Parameters
         ----------

@@ -46,9 +46,9 @@ def make_durable(path: Path) -> None:
 
 
 def hdf5_image(groups: Mapping[str, Mapping[str, np.ndarray]], attributes: Mapping[str, Any]) -> bytes:
-    """Return an HDF5 file as bytes: one dataset an array, and ``attributes`` of the root.
+    """Return an HDF5 file as bytes: one dataset per array, and ``attributes`` of the root.
 
-    The file is built in memory, so that a full disk fails a plain write and not the HDF5 library.
+    The file is built in memory, so that a full disk makes a plain write fail and not the HDF5 library.
     """
     name = f"image-{next(_image_numbers)}"  # HDF5 refuses a name that another thread has open
     with h5py.File(name, "w", driver="core", backing_store=False) as file:

@@ -46,7 +46,7 @@ def open_with_checksum(path: Path, what: str) -> Iterator[h5py.File]:
         with path.open("rb") as raw:
             right = verify(raw)
             if right is None:
-                why = "it is cut off, changed, of an older version or something else"
+                why = "it is truncated, changed, from an older version, or something else"
                 raise UserError(f"{path}: expected {what}, found a file without its checksum at the end: {why}")
             if not right:
                 raise UserError(f"{path}: expected {what}, found a damaged one: its checksum is wrong")

@@ -31,7 +31,7 @@ def translate_errors(name: str, what: str, found: str = "what cannot be read") -
             raise
         raise UserError(replace_unprintable(str(error))) from None  # names in damaged files may be anything
     except FileNotFoundError:  # it existed a moment ago
-        raise UserError(f"{name}: expected {what}, found nothing there any more") from None
+        raise UserError(f"{name}: expected {what}, found that it no longer exists") from None
     except MemoryError:
         raise UserError(f"{name}: expected {what}, found more than fits into memory") from None
     except Exception as error:

@@ -57,7 +57,9 @@ def dataset_of(file: h5py.File, path: str, name: str) -> h5py.Dataset:
     similar = get_close_matches(name, names, 1) or names[:8]
     found = ", ".join(similar) + (", …" if len(similar) < len(names) else "") if names else "no dataset at all"
     if names and not name:
-        raise UserError(f"{path}: expected a dataset of it, as in {path}:{names[0]}, found none named; it has {found}")
+        raise UserError(
+            f"{path}: expected the name of a dataset, as in {path}:{names[0]}, found none; the file contains {found}"
+        )
     raise UserError(f"{path}: expected a dataset {name}".rstrip() + f", found {found}")
 
 

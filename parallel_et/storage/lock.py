@@ -63,7 +63,7 @@ class Lock:
                 who = f"process {holder['pid']} on {holder['host']}" + (
                     f", job {holder['job']}" if holder["job"] else ""
                 )
-                raise UserError(f"{self.what}: expected that no other job works on it, found {who} at work")
+                raise UserError(f"{self.what}: expected that no other job works on it, found {who}")
             self.log(f"the lock of a job that died ({holder['host']}, process {holder['pid']}) is taken over")
             self._remove(holder)
         threading.Thread(target=self._beat, daemon=True).start()
@@ -204,7 +204,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _not_a_lock(path: Path, found: str | None) -> UserError:
-    return UserError(f"{path}: expected the lock of a job, found {found}; remove it if no job is at work")
+    return UserError(f"{path}: expected the lock of a job, found {found}; remove it if no job is running")
 
 
 def _is_printable(value: object) -> bool:

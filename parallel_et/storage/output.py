@@ -1,4 +1,4 @@
-"""Tables with one row a point, to which each rank writes its own rows. An interrupted output is continued."""
+"""Tables with one row per point, to which each rank writes its own rows. An interrupted output is continued."""
 
 import errno
 import shutil

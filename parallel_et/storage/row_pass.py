@@ -72,7 +72,7 @@ class RowPass:
         if self.path.is_dir():
             raise UserError(f"{self.output}: expected a file, found a directory")
         if not self.fresh and self.path.exists() and not self._part.exists():  # a part replaces the file in the end
-            raise UserError(f"{self.output}: expected a name that is not taken, found a file; --fresh replaces it")
+            raise UserError(f"{self.output}: expected the name of a new file, found a file; --fresh replaces it")
 
     def open(
         self, tables: Mapping[str, Table], attributes: Mapping[str, Any], arrays: Mapping[str, np.ndarray] = {}
@@ -143,7 +143,7 @@ class RowPass:
 
 
 def split_rows(rows: int, group: int, size: int, written: Sequence[RowRange] = ()) -> list[RowRange]:
-    """Return the unwritten rows as ranges of whole groups of ``group`` rows, with at most ``size`` rows a range."""
+    """Return the unwritten rows as ranges of whole groups of ``group`` rows, with at most ``size`` rows per range."""
     found: list[RowRange] = []
     for first in range(0, rows, group):
         last = min(first + group, rows)

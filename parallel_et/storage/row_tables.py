@@ -1,4 +1,4 @@
-"""HDF5 files of tables with one row a point, contiguous in the file, so that MPI-IO can write their bytes."""
+"""HDF5 files of tables with one row per point, contiguous in the file, so that MPI-IO can write their bytes."""
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Reading of files in another process, as some damaged files crash their library or never end.
 
 The process is started as a new program, not forked from this one, and does not import MPI.
-It reads one request a line: module, function, arguments.
+It reads one request per line: module, function, arguments.
 It answers with a line, and with the bytes of the arrays.
 """
 

@@ -21,7 +21,7 @@ from parallel_et.runs.stored_run import StoredRun
 STARTS = 5
 """Default number of random starts of classical NMF."""
 MAX_STEPS = 2000
-"""Most steps of a start of classical NMF."""
+"""Maximum number of steps per start of classical NMF."""
 TOLERANCE = 1e-5
 """Change in a step, relative to that in the first step, at which classical NMF has converged."""
 LOSSES = {"squares": {}, "divergence": {"solver": "mu", "beta_loss": "kullback-leibler"}}
@@ -29,7 +29,7 @@ LOSSES = {"squares": {}, "divergence": {"solver": "mu", "beta_loss": "kullback-l
 NMF_DATA_BYTES = 1 << 31
 """Largest size of the points of classical NMF, in double precision, on the root."""
 STRETCH_POINTS = 256
-"""Adjacent points of a stretch, if classical NMF gets only some of the points."""
+"""Number of adjacent points in a stretch, if classical NMF uses only some of the points."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def reconstruction_error(ranks: Ranks, run: StoredRun, source: Source) -> float:
     """Return 1/(ND) sum_n |y_n - <mean of y given s>_q|^2 of all points, at temperature 1. Collective.
 
     For linear models, the term of a point is |y_n - sum_h W_h <s_h>_q|^2 (ET sec. 4.1.2).
-    The bits are the same on any number of ranks.
+    The result is bit-identical on any number of ranks.
     """
     job, size = run.job, model_and_block_size(run.job, source)[2]
     inference = Inference(run.model, run.scheme, run.params, ["reconstruction"])

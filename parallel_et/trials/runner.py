@@ -23,7 +23,7 @@ from parallel_et.runs.trainer import Training, new_training
 from parallel_et.trials.table import NEVER, Trial, Trials
 
 BEST_OF_TRIALS = 20
-"""Default number of trials from which the best is selected, as in OCA sec. 4.4."""
+"""Default number of trials from which the best is selected, as in sec. 4.4 of the OCA paper."""
 KEYS_THAT_MAY_DIFFER = ("run.seed", "run.snapshots", "run.picture", "run.metrics", "run.checkpoint")
 """Keys in which the jobs of the trials of one file may differ; they do not change a trial."""
 CHECK_INTERVAL = 50
@@ -134,7 +134,7 @@ class Series:
         """Raise UserError if a trial is missing, because another job had taken it."""
         if missing := [seed for seed in self.seeds if seed not in self.trials.rows]:
             raise UserError(
-                f"{self.trials.path}: expected {len(self.seeds)} trials, found none of seed {missing[0]}; "
+                f"{self.trials.path}: expected {len(self.seeds)} trials, found none with seed {missing[0]}; "
                 "the same command runs this trial"
             )
 
@@ -148,7 +148,7 @@ class Series:
         trials.make_folder()
         todo = [seed for seed in self.seeds if seed not in trials.rows]
         if stored := count - len(todo):
-            self.report.log(f"{trials.path}: {stored} of {count} trials are there already")
+            self.report.log(f"{trials.path}: {stored} of {count} trials already exist")
         self.report.start(count, stored, self.source.points * self.job.anneal.iterations)
         return todo
 
@@ -218,7 +218,7 @@ def run_trial(job: Job, seed: int, ranks: Ranks, until: int | None = None) -> Tr
     def last(name: str) -> float:
         return ranks.broadcast_object(
             history[name][-1] if history[name] else float("nan")
-        )  # only the root has the history
+        )  # only the root stores the history
 
     causes, found, mae = 0, 0, float("nan")
     if "W" in training.truth:
@@ -265,8 +265,8 @@ def summary_of(options: TrialsOptions, trials: list[Trial]) -> str:
     lines = [
         f"{options.job}: seeds {trials[0].seed} to {trials[-1].seed}",
         *(reliability(trials) if known else ranking(trials, options.best or "free_energy")),
-        *([f"held-out evidence a point: {with_error(*mean_and_error([t.holdout for t in trials]))}"] if held else []),
-        f"seconds a trial: {np.mean([t.seconds for t in trials]):.2f}",
+        *([f"held-out evidence per point: {with_error(*mean_and_error([t.holdout for t in trials]))}"] if held else []),
+        f"seconds per trial: {np.mean([t.seconds for t in trials]):.2f}",
     ]
     if known and options.best:
         size = min(options.of or BEST_OF_TRIALS, len(trials))
@@ -285,7 +285,9 @@ def reliability(trials: list[Trial]) -> list[str]:
         f"causes found on average: {np.mean([t.found for t in trials]):.2f}" + (f" ({missed})" if missed else ""),
     ]
     if len(errors):
-        lines.append(f"mean absolute error where all were found: mean {errors.mean():.3f}, largest {errors.max():.3f}")
+        lines.append(
+            f"mean absolute error of trials that found all causes: mean {errors.mean():.3f}, largest {errors.max():.3f}"
+        )
     return lines
 
 

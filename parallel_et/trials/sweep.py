@@ -178,9 +178,10 @@ def table_lines(options: TrialsOptions, tried: Sequence[Choice]) -> list[str]:
         else f"seed {seeds[0]}; a larger --count gives standard errors"
     )
     return [
-        f"{options.job}: held-out evidence a point, ± standard error; {count}",
+        f"{options.job}: held-out evidence per point, ± standard error; {count}",
         *("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)) for line in table),
-        f"best: {best_choice.description}" + (f"; within a standard error of it: {', '.join(near)}" if near else ""),
+        f"best: {best_choice.description}"
+        + (f"; within one standard error of the best: {', '.join(near)}" if near else ""),
     ]
 
 

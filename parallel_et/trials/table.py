@@ -1,4 +1,4 @@
-"""The outcomes of the trials of a job: an HDF5 file with one row a trial, to which trials can be added."""
+"""The outcomes of the trials of a job: an HDF5 file with one row per trial, to which trials can be added."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ class Trial:
     mae : mean absolute error between the causes and their fields; NaN if the causes are not known
     free_energy : free energy of the last iteration
     params : name -> learned value
-    holdout : held-out evidence a point at the end of the trial; NaN without held-out points
+    holdout : held-out evidence per point at the end of the trial; NaN without held-out points
     """
 
     seed: int

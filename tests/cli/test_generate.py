@@ -126,7 +126,7 @@ def test_a_run_that_still_goes_on_and_whose_data_are_gone_is_drawn_from_all_the_
     assert draw("run", "--points", 5, "--output", "b.h5") == 0
     said = capsys.readouterr().out
     assert "the parameters of 000003.h5, after 3 iterations" in said
-    assert said.count("warning: the shape of the points is not known, they are written as vectors (data.npy: ") == 1
+    assert said.count("warning: the shape of the points is not known, so they are written as vectors (data.npy: ") == 1
     a, b = contents("a.h5"), contents("b.h5")
     assert (a["points"].shape, b["points"].shape) == ((5, 2, 2), (5, 4))
     assert a["points"].tobytes() == b["points"].tobytes()
@@ -151,7 +151,7 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(runs, tmp_
         assert code == 75, said
         assert "stopped by a signal: written" in said
     assert draw(*call, "torn.h5") == 0
-    assert "are there already" in capsys.readouterr().out
+    assert "already exist" in capsys.readouterr().out
     assert draw(*call, "whole.h5") == 0
     assert bits("whole.h5") == bits("torn.h5")
     assert sorted(path.name for path in tmp_path.glob("torn*")) == ["torn.h5"]

@@ -71,7 +71,7 @@ def test_every_row_gets_its_own_on_any_number_of_ranks(monkeypatch, capsys, mode
         return
     printed = capsys.readouterr().out
     assert f"1001 points of 16 dimensions, on {ranks.size} rank" in printed
-    assert "written by way of" in printed
+    assert "written with the writer" in printed
     found, alone = contents("together.h5"), contents("alone.h5")
     assert {name: values.tobytes() for name, values in found.items()} == {
         name: values.tobytes() for name, values in alone.items()
@@ -148,7 +148,7 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp
         assert "stopped by a signal after" in said
     done = launch(2, "-m", "parallel_et", "infer", *args, tmp_path / "torn.h5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "points are there already" in done.stdout
+    assert "points already exist" in done.stdout
     a, b = contents(tmp_path / "whole.h5"), contents(tmp_path / "torn.h5")
     assert all(a[name].tobytes() == b[name].tobytes() for name in a)
     assert sorted(p.name for p in tmp_path.glob("torn*")) == ["torn.h5"]

@@ -181,7 +181,7 @@ def test_mistakes_are_told_in_a_line(place, tmp_path):
     whole = (place / "noisy.h5").read_bytes()
     for name, words in (
         (("posterior.h5", "--output", "a.jpg"), "--output: expected a name that ends in .png or .npy, found a.jpg"),
-        (("posterior.h5", "--output", "clean.png"), "clean.png: expected a name that is not taken, found it there"),
+        (("posterior.h5", "--output", "clean.png"), "clean.png: expected the name of a new file, found a file"),
         (("posterior.h5", "--output", "none/a/../b.png", "--peak", "0"), "--peak: expected a positive number"),
         (("runs/job/result.h5", "--output", "a.png"), "result.h5: expected a file of infer or of patches, found"),
         (("missing.h5", "--output", "a.png"), "missing.h5: expected an HDF5 file, found nothing there"),

@@ -101,7 +101,7 @@ TABLE = [
     (
         "generate",
         "runs/linca --points 5 --output there.h5 --quiet",
-        "there.h5: expected a name that is not taken, found a file; --fresh replaces it",
+        "there.h5: expected the name of a new file, found a file; --fresh replaces it",
     ),
     ("infer", "runs/linca nowhere.npy --quiet", "nowhere.npy: expected a .npy file, found nothing there"),
     ("infer", "runs/nowhere new.npy", "runs/nowhere: expected a run with a result or a checkpoint, found none"),
@@ -109,7 +109,7 @@ TABLE = [
     (
         "infer",
         "runs/linca new.npy --output new.npy --quiet",
-        "new.npy: expected a name that is not taken, found a file; --fresh replaces it",
+        "new.npy: expected the name of a new file, found a file; --fresh replaces it",
     ),
     (
         "infer",
@@ -120,7 +120,7 @@ TABLE = [
     (
         "patches",
         "images --all --output images/c.npy",
-        "images/c.npy: expected a name that is not taken, found a file; --fresh replaces it",
+        "images/c.npy: expected the name of a new file, found a file; --fresh replaces it",
     ),
     (
         "patches",
@@ -172,7 +172,7 @@ TABLE = [
         '"file.npy" or "file.h5:/dataset", found "bar", did you mean bars?',
     ),
     *(
-        (command, args, "d.h5: expected a dataset of it, as in d.h5:/W, found none named; it has /W, /rows")
+        (command, args, "d.h5: expected the name of a dataset, as in d.h5:/W, found none; the file contains /W, /rows")
         for command, args in (("train", "job.toml --set data.source=d.h5"), ("infer", "runs/linca d.h5 --quiet"))
     ),
     ("trials", "job.toml --output /proc/x/t.h5", f"/proc/x/t.h5: expected a place to write to, found {PROC}"),
@@ -209,7 +209,7 @@ TABLE = [
         ("train", f"job.toml --output {output} {more}".rstrip(), f"{output}: {words}")
         for more in ("", "--fresh", "--dry-run")
         for output, words in (
-            ("notes", "expected an empty directory or one of a run, found other files"),
+            ("notes", "expected an empty directory or a run directory, found other files"),
             ("notes/mine.txt", "expected a directory, found a file {place}/notes/mine.txt"),
             ("notes/mine.txt/run", "expected a directory, found a file {place}/notes/mine.txt"),
         )

@@ -245,7 +245,7 @@ def test_bad_files_are_fatal_or_named_once_and_skipped(place, tmp_path):
     assert sizes == [(f"{name}.npy", *shape) for name, shape in SHAPES.items()]
     done = call("patches", "small.npy", "--all", "--bad", "skip", "--output", "none.h5", cwd=tmp_path)
     assert done.returncode == 2
-    assert "small.npy: expected images, found 1 bad files alone" in done.stderr
+    assert "small.npy: expected images, found only bad files: 1" in done.stderr
 
 
 AT_ONCE = "import parallel_et.storage.output as output\noutput.SYNC_SECONDS = 0.0\n"  # every write is flushed
@@ -269,7 +269,7 @@ def test_what_was_interrupted_goes_on_and_ends_as_if_nothing_had_been(place, tmp
     args = (*args, tmp_path / "torn.h5")
     done = patches(2, *args, cwd=tmp_path) if how == "SIGKILL" else call("patches", *args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "patches are there already" in done.stdout
+    assert "patches already exist" in done.stdout
     with h5py.File(tmp_path / "whole.h5") as whole, h5py.File(tmp_path / "torn.h5") as again:
         assert whole["patches"][()].tobytes() == again["patches"][()].tobytes()
         assert whole["zca/matrix"][()].tobytes() == again["zca/matrix"][()].tobytes()
@@ -302,7 +302,7 @@ def test_a_time_limit_that_comes_while_patches_are_written_anew_leaves_them_to_b
     (tmp_path / "a.old").replace(tmp_path / "a.npy")
     done = call("patches", *args, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "8192 patches are there already" in done.stdout
+    assert "8192 patches already exist" in done.stdout
     with h5py.File(tmp_path / "out.h5") as file:
         assert file.attrs["seed"] == 1
         assert file["patches"].shape == (50_000, 8, 8)

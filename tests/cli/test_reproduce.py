@@ -68,7 +68,7 @@ def test_an_experiment_on_artificial_data_goes_on_where_it_was(tmp_path, capsys)
     assert main(Ranks(), [*argv, "--trials", "2"]) == 0
     assert main(Ranks(), [*argv, "--trials", "3"]) == 0
     printed = capsys.readouterr().out
-    assert "2 of 3 trials are there already" in printed
+    assert "2 of 3 trials already exist" in printed
     table = (tmp_path / "here/table-only.md").read_text()
     assert table in printed
     (row,) = (line for line in table.splitlines() if line.startswith("| linca-bars-noisy |"))

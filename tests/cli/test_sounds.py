@@ -220,14 +220,14 @@ def test_what_was_interrupted_goes_on(made, tmp_path, monkeypatch, capsys):
         assert call("sounds", *options, "--output", tmp_path / "torn.h5") == 75
     assert "stopped by a signal: written" in capsys.readouterr().out
     assert call("sounds", *options, "--output", tmp_path / "torn.h5") == 0
-    assert "segments are there already" in capsys.readouterr().out
+    assert "segments already exist" in capsys.readouterr().out
     with h5py.File(tmp_path / "torn.h5") as file:
         np.testing.assert_array_equal(file["segments"], whole)
 
 
 @pytest.mark.parametrize(
     "options, caption",
-    [((), "Fields are waveforms. The horizontal axis is time, 12.5 ms."), (("--spectrogram",), "100 to 4000 Hz")],
+    [((), "Fields are waveforms. The horizontal axis shows time, 12.5 ms."), (("--spectrogram",), "100 to 4000 Hz")],
 )
 def test_a_report_tells_sounds_from_other_curves(place, tmp_path, monkeypatch, options, caption):
     monkeypatch.chdir(tmp_path)

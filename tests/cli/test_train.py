@@ -27,7 +27,7 @@ def finished(tmp_path_factory):
 def test_it_tells_what_it_does_and_what_was_learned(finished):
     _, done = finished
     lines = done.stdout.splitlines()
-    assert lines[0] == "500 points of 25 dimensions, 10 causes, 26 states a point, on 2 ranks"
+    assert lines[0] == "500 points of 25 dimensions, 10 causes, 26 states per point, on 2 ranks"
     form = (
         r"iteration \d+/100  T [\d.]+  free energy -[\d.]+  used \d+  sigma 2  pi 0.2  \S+ points/s  left \d:\d\d:\d\d"
     )

@@ -137,7 +137,7 @@ def test_trials_of_a_model_of_a_file_count_and_go_on(place):
     short = ("job.toml", "--set", "anneal.iterations=3", "--output", "trials.h5")
     assert "0 of 2 trials" in call("trials", *short, "--count", 2, cwd=place).stdout
     more = call("trials", *short, "--count", 3, cwd=place)
-    assert "2 of 3 trials are there already" in more.stdout, more.stderr
+    assert "2 of 3 trials already exist" in more.stdout, more.stderr
 
 
 FILES = {

@@ -153,7 +153,7 @@ def test_normal_noise_has_no_skewed_directions_and_a_rare_cause_has_its_own():
 @pytest.mark.parametrize(
     "model, anneal, words",
     [
-        ("gmm", {}, "expected a model with fields W and several active causes a point, found gmm"),
+        ("gmm", {}, "expected a model with fields W and several active causes per point, found gmm"),
         ("linca", {"batch": 5}, "expected all points in each iteration, found anneal.batch = 5"),
     ],
 )

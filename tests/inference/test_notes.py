@@ -73,7 +73,7 @@ CASES = [
         "transposed",
         Y[:5],
         {},
-        ["note: 5 points are fewer than the 6 dimensions; the first axis has the points, is the table transposed?"],
+        ["note: 5 points are fewer than the 6 dimensions; rows must be points; is the table transposed?"],
     ),
     ("as many points as dimensions", Y[:6], {}, []),
     ("half of the dimensions are zero", np.where(ones(3), 0.0, Y), {}, []),
@@ -89,7 +89,7 @@ CASES = [
         {},
         ["note: 1 of the 6 dimensions have the same non-zero value in all points"],
     ),
-    ("all are the same", np.full((400, 6), 0.1), {}, ["note: all points are the same"]),
+    ("all are the same", np.full((400, 6), 0.1), {}, ["note: all points are identical"]),
     ("binary data, which have no sigma", (Y > 1.5) * 1.0, {"name": "noisyor", "init": {"W": 0.9}}, []),
 ]
 

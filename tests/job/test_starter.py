@@ -39,7 +39,7 @@ def test_the_first_job_finds_what_is_there(tmp_path):
 def test_a_first_job_for_data_of_ones_own(tmp_path):
     np.save(tmp_path / "own.npy", np.random.default_rng(1).normal(size=(60, 7)))
     text = written(tmp_path, "bsc", "own.npy")
-    assert "# own.npy has 60 points of 7 dimensions.\n" in text
+    assert "# own.npy contains 60 points of 7 dimensions.\n" in text
     job = read_job(str(tmp_path / "job.toml"))
     assert (job.data.source, job.model.causes, job.inference.candidates, job.inference.gamma) == ("own.npy", 6, 6, 4)
     assert call("train", "job.toml", "--set", "anneal.iterations=2", cwd=tmp_path).returncode == 0

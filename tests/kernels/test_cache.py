@@ -133,7 +133,7 @@ def test_first_fits_in_several_threads_share_the_kernels(tmp_path):
     (tmp_path / "threads.py").write_text(THREADS)
     done = launch(None, "threads.py", cwd=tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
-    assert done.stderr == "note: the kernels are compiled for this processor, once; some 20 seconds\n"
+    assert done.stderr == "note: the kernels are compiled for this processor, once; about 20 seconds\n"
 
 
 JOB = '[model]\nname = "noisyor"\ncauses = 3\n[data]\nsource = "bars"\npoints = 9\n[inference]\nscheme = "exact"\n'

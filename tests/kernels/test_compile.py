@@ -104,7 +104,7 @@ def test_each_kernel_is_compiled_once_by_one_rank_also_in_a_read_only_installati
     assert len(saved) == len(set(saved)) == declared(OWN)
     assert first.stdout.count("data loaded") == declared(OWN)
     assert loaded(first) == set(OWN)
-    assert first.stderr == "note: the kernels are compiled for this processor, once; some 20 seconds\n"
+    assert first.stderr == "note: the kernels are compiled for this processor, once; about 20 seconds\n"
     second = run(place, "train", place / "job.toml", ranks=3, cwd=tmp_path)
     assert second.returncode == 0, second.stderr
     assert "data saved" not in second.stdout

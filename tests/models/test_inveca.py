@@ -296,7 +296,9 @@ def test_dark_objects_have_a_typical_window_though_every_image_has_a_bright_obje
 
 
 def test_images_that_are_not_square_are_refused_in_one_line():
-    with pytest.raises(UserError, match=r"data: expected square images, or model.rows, of 2 values a pixel, found 12"):
+    with pytest.raises(
+        UserError, match=r"data: expected square images, or model.rows, of 2 values per pixel, found 12"
+    ):
         problem_of(model_job(), np.ones((4, 12)))
     with pytest.raises(UserError, match=r"model.size: expected objects that fit into the images, found 2 in images"):
         problem_of(model_job(), np.ones((4, 2)))

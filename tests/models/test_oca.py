@@ -267,7 +267,7 @@ def test_beyond_gamma_the_most_probable_causes_are_found_in_their_order():
 
 def test_points_must_have_whole_pixels():
     table = job_table({"name": "oca", "causes": 2, "channels": 3, "learn": ["W"]}, EXACT)
-    with pytest.raises(UserError, match=r"model.channels: expected a divisor of the number of values of a point"):
+    with pytest.raises(UserError, match=r"model.channels: expected a divisor of the number of values per point"):
         problem_of(table, np.ones((9, 4)))
 
 

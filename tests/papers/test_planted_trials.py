@@ -17,4 +17,4 @@ def test_variants_count_the_fields_that_they_find(tmp_path, capsys):
         assert [trial.seed for trial in trials] == [21, 22, 23]
         assert shares.tolist() == [1.0, 1.0, 1.0]
         assert others.max() < 0.5
-    assert "3 of 3 trials are there already" in capsys.readouterr().out
+    assert "3 of 3 trials already exist" in capsys.readouterr().out

@@ -65,6 +65,6 @@ def test_strokes_have_causal_and_linear_codes(tmp_path):
     options = TrialsOptions(str(tmp_path / "job.toml"), ["run.seed=5"], 1)
     rows = stroke_rows(Ranks(), experiment, options, tmp_path / "strokes", range(5, 6))
     assert [row.job for row in rows] == ["strokes: own", "strokes: linear, a = 50", "strokes: linear, at most 1"]
-    assert "components a patch, MSE" in rows[0].measured
+    assert "components per patch, MSE" in rows[0].measured
     assert rows[0].verdict in ("met", "worse")
     assert (tmp_path / "strokes.png").exists()

@@ -141,7 +141,7 @@ def test_runs_of_other_sizes_and_wrong_options_are_refused(place, tmp_path):
     for args, words in (
         ((place / "runs/one", tmp_path / "runs/job"), "expected points with the same number of dimensions"),
         ((place / "runs/one", "--data", "points.npy"), "--data: expected two runs, found one"),
-        (("runs/one", "runs/../runs/one"), "expected another run than the first, found the same"),
+        (("runs/one", "runs/../runs/one"), "expected a run other than the first, found the same"),
         (("a", "b", "c"), "DIR: expected one run or two, found 3"),
     ):
         done = call("report", *args, "--quiet", cwd=place)

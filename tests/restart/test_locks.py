@@ -82,7 +82,7 @@ def test_a_lock_of_another_node_with_signs_of_life_is_respected(torn, monkeypatc
         over.set()
         alive.join()
     assert done.returncode == 2
-    assert done.stderr == ("runs/job: expected that no other job works on it, found process 1 on elsewhere at work\n")
+    assert done.stderr == ("runs/job: expected that no other job works on it, found process 1 on elsewhere\n")
 
 
 def test_a_requeued_job_takes_its_own_lock_at_once(torn, ends_the_same, monkeypatch):

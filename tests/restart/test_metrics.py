@@ -71,7 +71,7 @@ def test_a_place_that_cannot_be_written_is_told_once_and_ends_nothing(torn, what
     done = call("train", "job.toml", *CSV, *MAY, cwd=torn)
     assert done.returncode == 0, done.stderr
     if what == "folder":
-        line = "warning: runs/job/metrics.csv: Is a directory; the next successful write has all iterations\n"
+        line = "warning: runs/job/metrics.csv: Is a directory; the next successful write includes all iterations\n"
         assert done.stdout.count(line) == done.stdout.count("metrics.csv") == 1
     else:
         agrees(torn)

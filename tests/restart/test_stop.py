@@ -98,7 +98,7 @@ def test_a_run_killed_before_its_first_checkpoint_says_that_it_starts_over(place
     ended(process, place)
     done = call("train", "job.toml", *options, "--max-time", "0:00:00", cwd=place)
     assert done.returncode == 75
-    assert "runs/job: this run has no checkpoint yet, it starts from the beginning" in done.stdout
+    assert "runs/job: this run has no checkpoint yet and starts from the beginning" in done.stdout
 
 
 def test_a_wish_to_stop_while_it_starts_is_heard_and_an_old_one_is_not(place):

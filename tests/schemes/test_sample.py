@@ -379,7 +379,7 @@ def test_chains_and_samples_that_do_not_divide_make_whole_sweeps():
     job = check_job(job_table({"name": "linca", "causes": H}, {**SAMPLE, "samples": 101, "chains": 10}))
     scheme = job.Scheme(job.inference, job.Model(job.model, 3).latents)
     assert (scheme.sweeps, scheme.burn, scheme.count) == (3, 1, 150)
-    assert scheme.description == "150 samples a point, in 10 chains of 3 sweeps over 5 causes"
+    assert scheme.description == "150 samples per point, in 10 chains of 3 sweeps over 5 causes"
 
 
 @pytest.mark.parametrize("burn_in, samples, burn", [(1 / 3, 200, 1), (1 / 3, 100, 0), (0.0, 200, 0), (1 / 3, 600, 2)])

@@ -128,7 +128,7 @@ def test_what_is_no_lock_is_refused_in_one_line_and_left_alone(tmp_path, monkeyp
             look()
         line = str(error.value)
         assert line.startswith(f"{path}: expected the lock of a job, found ")
-        assert line.endswith("; remove it if no job is at work")
+        assert line.endswith("; remove it if no job is running")
         assert "\n" not in line
     assert sorted(tmp_path.iterdir()) == before
 

@@ -154,7 +154,7 @@ def test_trials_that_were_killed_go_on_without_those_that_were_done(place, undis
     done = trials(3, "--count", "12", place=place)
     assert done.returncode == 0, done.stderr
     assert f"warning: {FILE}.parts/{seed}.h5: expected" in done.stdout
-    assert f"{FILE}: {len(kept) - 1} of 12 trials are there already" in done.stdout
+    assert f"{FILE}: {len(kept) - 1} of 12 trials already exist" in done.stdout
     found = rows(place / FILE)
     same(found, undisturbed)
     again = dict(zip(found["seed"].tolist(), found["seconds"], strict=True))
@@ -169,7 +169,7 @@ def test_more_trials_are_added_to_those_that_are_there(place, undisturbed):
     late = trials(None, "--count", "2", "--set", "run.seed=13", "--set", "run.threads=2", place=place)
     assert "seeds 13 to 14" in late.stdout
     done = trials(2, "--count", "12", place=place)
-    assert f"{FILE}: 7 of 12 trials are there already" in done.stdout
+    assert f"{FILE}: 7 of 12 trials already exist" in done.stdout
     assert "of 12 trials (" in done.stdout
     found = rows(place / FILE)
     same(found, undisturbed)
@@ -291,7 +291,7 @@ def test_a_trial_that_somebody_else_has_taken_is_told_at_the_end_and_run_by_the_
     (place / "go").touch()
     _, code, said = ended(process, place)
     assert code == 2, said
-    assert f"{FILE}: expected 12 trials, found none of seed {last}; the same command runs this trial\n" in said
+    assert f"{FILE}: expected 12 trials, found none with seed {last}; the same command runs this trial\n" in said
     assert trials(None, "--count", "12", place=place).returncode == 0
     same(rows(place / FILE), undisturbed)
 

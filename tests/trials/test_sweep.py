@@ -85,7 +85,7 @@ def test_the_same_command_runs_only_what_is_missing_also_on_several_ranks(place,
     stored.unlink()
     again = launch(2, "-m", "parallel_et", "trials", *VARY, cwd=place)
     assert again.returncode == 0, again.stderr
-    assert again.stdout.count("3 of 3 trials are there already") == 3
+    assert again.stdout.count("3 of 3 trials already exist") == 3
     assert [t.holdout for t in read_trials(stored)[1]] == [t.holdout for t in trials]
     after = (place / "runs/job-vary/table.csv").read_text()
     assert [line.rpartition(",")[0] for line in after.splitlines()] == [

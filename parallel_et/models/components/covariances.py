@@ -52,7 +52,7 @@ def spherical_density(table: np.ndarray, precision: np.ndarray, bias: np.ndarray
 
 @dataclass(frozen=True)
 class FullDensity:
-    """The density bias_c - |(y - w_c) R_c|^2 / 2, one product a cluster; W (C, D), R (C, D, D), bias (C,)."""
+    """The density bias_c - |(y - w_c) R_c|^2 / 2, one product per cluster; W (C, D), R (C, D, D), bias (C,)."""
 
     W: np.ndarray
     R: np.ndarray
@@ -81,7 +81,7 @@ class FullDensity:
         return np.stack([self._of(Y, c) for c in range(len(self.bias))], 1)
 
     def most_probable(self, Y: np.ndarray, count: int) -> np.ndarray:
-        """Return the ``count`` clusters of largest joint in ascending order, (n, count); ties go to the lower index."""
+        """Return the ``count`` clusters with the largest joints, in ascending order, (n, count); ties: lower index."""
         return best_atoms(self.log_singletons(Y), count)
 
 
@@ -129,7 +129,7 @@ class Spherical:
     def learn(self, old: Params, move: np.ndarray, gaps: np.ndarray, sums: Any) -> np.ndarray:
         """Return the maximum-likelihood covariances of clusters whose means have moved by ``move`` (C, D).
 
-        The statistics have the gaps y - w_c (C, D) from the old means, and the squares of these gaps.
+        The statistics contain the gaps y - w_c (C, D) from the old means, and the squares of these gaps.
         A cluster without points gets NaN.
         """
         squares = self.adjust_sums(sums, gaps, old, move)["squares"]

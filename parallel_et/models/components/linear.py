@@ -170,7 +170,7 @@ class LinearView(GaussView):
         return TabledMoments(evidence, candidates, moments, self.norms, errors, Sparse.of(outside), table)
 
     def by_residuals(self, candidates: np.ndarray, table: Table, beta: float) -> Tabled:
-        """Return the posterior from the residuals of explicit states. Costs D operations a state."""
+        """Return the posterior from the residuals of explicit states. Costs D operations per state."""
         found = super().over_table(candidates, table, beta)
         assert isinstance(found, Tabled)
         return found
@@ -269,7 +269,7 @@ class LinearView(GaussView):
         products = np.empty(causes.shape)
         select.products(
             self.block.rows, by.WT, causes, products
-        )  # computed in one call, so that equal products have equal bits
+        )  # computed in one call, so that equal products are bit-identical
         best, gain = np.empty(len(self), np.int32), np.empty(len(self))
         linear.best_states(
             np.ascontiguousarray(products[:, :-1]),

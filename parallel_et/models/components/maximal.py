@@ -264,7 +264,7 @@ class MaximalView(EnumeratingView):
 
 
 class MaximalModel(Model):
-    """A model with the mean max_h s_h W_h. The joint has the true maximum, the M-step a soft one."""
+    """A model with the mean max_h s_h W_h. The joint uses the true maximum, the M-step a soft maximum."""
 
     View: ClassVar[type[BlockView]] = MaximalView
     Options: ClassVar[type[ModelOptions]] = NoiseOptions
@@ -273,7 +273,7 @@ class MaximalModel(Model):
     params = {"W": W._replace(low=0.0), "sigma": SIGMA, "pi": PI}
     first_job = {"data": {"overlap": "max"}}
     max_learned_causes = sys.maxsize
-    """Largest number of causes of a state in the M-step of the fields."""
+    """Largest number of causes in a state in the M-step of the fields."""
 
     def __init__(self, options: Any, dims: int) -> None:
         super().__init__(options, dims)
@@ -402,7 +402,7 @@ def power_curve(outer: float, max_active: int) -> np.ndarray:
 
     The sum of powers of fields is u times the largest power, with u up to the largest number of active causes.
     A first step divides u > c^2 by c^2, c = max_active^(1/4), and a second step divides u > c by c.
-    The result has:
+    The result contains:
 
     * two times three numbers: bound, inverse of the divisor, factor of the result
     * slope and offset that map 1 to c to -1 to 1
@@ -422,7 +422,7 @@ def power_curve(outer: float, max_active: int) -> np.ndarray:
 
 
 def keep_order(old: np.ndarray, new: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Return the fields (H, D) nearest to ``new`` whose values have the order of ``old`` in each dimension.
+    """Return the fields (H, D) nearest to ``new`` whose values are ordered as in ``old`` in each dimension.
 
     The responsibilities of the M-step are exact as long as no field overtakes another in any dimension.
     A weighted isotonic regression gives the optimal fields with this property, for Gaussian and for Poisson noise.

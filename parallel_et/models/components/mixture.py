@@ -82,7 +82,7 @@ class FeatureDensity:
         return logs
 
     def most_probable(self, rows: np.ndarray, count: int) -> np.ndarray:
-        """Return the ``count`` clusters of largest joint in ascending order, (n, count); ties go to the lower index."""
+        """Return the ``count`` clusters with the largest joints, in ascending order, (n, count); ties: lower index."""
         groups, weights = self.features(rows), self._upper
         lengths = [row_lengths(group) for group in groups]
         most = [length.max(initial=0.0) for length in lengths]
@@ -162,7 +162,7 @@ class ClusterDensity(Protocol):
         """Return the log joints of all clusters, (n, C)."""
 
     def most_probable(self, rows: np.ndarray, count: int) -> np.ndarray:
-        """Return the ``count`` clusters of largest joint in ascending order, (n, count); ties go to the lower index."""
+        """Return the ``count`` clusters with the largest joints, in ascending order, (n, count); ties: lower index."""
 
 
 class MixtureEvaluator(Evaluator):
@@ -233,7 +233,7 @@ class MixtureView(EnumeratingView):
 
 
 class Mixture(Model):
-    """A model with exactly one active cluster a point. K_n has the C' clusters of largest joint, or all clusters.
+    """A model with exactly one active cluster per point. K_n contains the C' clusters with the largest joint, or all.
 
     The statistics are the sums of q_nc and of q_nc (y_n - origin_c), and ``extra_statistics``.
     Differences keep the digits of clusters that are small compared with their distance from zero.

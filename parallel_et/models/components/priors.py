@@ -11,7 +11,7 @@ MIN_PROBABILITY = 1e-9
 PI = Param(
     "",
     "probability that a cause is active, or its initial value",
-    Rule(lambda causes, summary: min(0.25, 2 / causes), "two causes a point, 2 / H, but at most 0.25"),
+    Rule(lambda causes, summary: min(0.25, 2 / causes), "two causes per point, 2 / H, but at most 0.25"),
     MIN_PROBABILITY,
     1 - MIN_PROBABILITY,
     each=True,

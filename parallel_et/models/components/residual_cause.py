@@ -10,7 +10,7 @@ from parallel_et.models.components.noises import Gauss, Poisson
 MAX_STARTS = 32
 """Largest number of dimensions whose residuals give initial fields of a search."""
 EM_ITERATIONS = 12
-"""EM iterations of the new cause."""
+"""Number of EM iterations for the new cause."""
 MIN_ABSENT_POINTS = 20
 """Smallest number of points without the cause for an estimate of the means without the cause."""
 SAME_FIELD_COSINE = 0.9

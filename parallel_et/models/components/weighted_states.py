@@ -1,4 +1,4 @@
-"""The states of a block, listed or of a table, in the form of kernels that loop over candidates."""
+"""The states of a block, listed or from a table, in the form that kernels with loops over candidates require."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Windows of images that show isolated objects, as initial features of models with objects at any place."""
+"""Windows of images that show isolated objects, as initial features of models with objects at any position."""
 
 import numpy as np
 

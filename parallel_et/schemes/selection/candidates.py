@@ -26,7 +26,7 @@ class GPOptions(Section):
         256,
         ge=1,
         le=MAX_RANK,
-        description="number of pivots Q, the points that all points are compared with; exact with all points",
+        description="number of pivots Q, with which all points are compared; exact if all points are pivots",
     )
     first: Literal["random", "own"] = Field(
         "random", description="candidates of the first iteration: random, or those of the model"

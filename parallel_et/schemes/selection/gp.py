@@ -21,7 +21,7 @@ FIT_POINTS = 256
 POINTS_PER_PIVOT = 4
 """Number of points for each pivot among which pivots are searched."""
 MIN_TARGETS = 16
-"""Smallest number of stored posterior means of a point; or two for each candidate if that is more."""
+"""Smallest number of stored posterior means per point, or two per candidate if that is more."""
 MIN_PIVOT_VARIANCE: dict[type, float] = {np.float64: 1e-13, np.float32: 1e-5}
 """Smallest variance of a pivot given earlier pivots, relative to the largest variance, by the precision of features."""
 NEGLIGIBLE_PROBABILITY = 1e-6
@@ -33,7 +33,7 @@ VALUES_AT_ONCE = 1 << 20
 
 
 class GPSelection(Selection, TrainablePart):
-    """The preselection of the atoms of largest probability that a Gaussian process predicts from all other points.
+    """The preselection of the atoms with the largest probabilities, predicted from all other points.
 
     The targets of the regression are the posterior probabilities of the atoms. An atom that is not a candidate has the
     target 0, so targets of an atom that is rarely a candidate are too small. Predictions are therefore divided by the
@@ -42,9 +42,9 @@ class GPSelection(Selection, TrainablePart):
     The prediction for a training point leaves out the target of the point. With the prediction m, the leverage l and
     the target s it is (m - l s) / (1 - l). This is the quotient of TH eq. 4.6, computed from the row of the point.
 
-    If causes have places, a point counts as one point for each place. The target is then the probability of each cause
-    at the place, and the input is the window of the place. An object that was seen at one place is thus known at all
-    places.
+    If causes have positions, a point counts as one point per position. The target is then the probability of each cause
+    at the position, and the input is the window at the position. An object that was seen at one position is thus known
+    at all positions.
 
     All points are used, also the points that a cut excludes from the M-step of the model. Every iteration learns the
     ``weights``. The first iteration, and then every T*-th, also learns the ``kernel`` with its pivots and the ``gram``
@@ -269,13 +269,13 @@ class Predictor:
     def _sample(self, block: Block, entries: tuple[np.ndarray, ...], total: Sums) -> None:
         """Add the points of a block that are candidates for pivots, and the targets to which kernels are fitted.
 
-        A point with places contributes the window with the largest probability: most others are empty.
+        A point with positions contributes the window with the largest probability: most others are empty.
         """
         _, sample, some, _ = self.selection.sizes
         row, place, cause, means = entries
         wide, where = spread(sample, self.points // self.selection.places), np.zeros(len(block), int)
         rising = np.argsort(means, kind="stable")
-        where[row[rising]] = place[rising]  # the last value of a point is the largest
+        where[row[rising]] = place[rising]  # the last value of each point is the largest
         targets, there = np.zeros((len(block), self.selection.causes)), place == where[row]
         targets[row[there], cause[there]] = means[there]
         for name, numbers in (("rows", wide), ("means", wide[spread(some, sample)])):
