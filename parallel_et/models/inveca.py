@@ -248,7 +248,7 @@ class InvECA(Model):
         if self.places * self.channels != summary.dims or (self.options.rows is None and rows != columns):
             expected = f"images of {rows} rows" if self.options.rows else "square images, or model.rows,"
             found = f"{summary.dims} values per point"
-            raise UserError(f"data: expected {expected} of {self.channels} values a pixel, found {found}")
+            raise UserError(f"data: expected {expected} of {self.channels} values per pixel, found {found}")
         if min(self.grid) < self.size:
             found = f"{self.size} in images of {rows} x {columns} pixels"
             raise UserError(f"model.size: expected objects that fit into the images, found {found}")

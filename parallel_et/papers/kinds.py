@@ -221,7 +221,7 @@ def likelihood_rows(
     measured = ", ".join(f"{name} {value:+.2f}" for name, value in ends.items())
     seconds = (perf_counter() - start_time) / (len(names) * len(seeds))
     published = experiment["published"]["text"]
-    return [Row(f"{place.name}: likelihood", published, f"{measured} a point", "see picture", len(seeds), seconds)]
+    return [Row(f"{place.name}: likelihood", published, f"{measured} per point", "see picture", len(seeds), seconds)]
 
 
 KINDS = {

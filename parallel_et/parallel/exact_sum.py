@@ -97,7 +97,7 @@ class ExactSum:
                 found = self._largest[name][0] / np.min(self.scales[name])
                 raise UserError(
                     f"statistic {name}: expected at most {bound * self._block_points:.6g} of a block of "
-                    f"{self._block_points} points, by the model's bound of {bound:.6g} a point, found {found:.6g}"
+                    f"{self._block_points} points, by the model's bound of {bound:.6g} per point, found {found:.6g}"
                     + (" or NaN" if np.isinf(found) else "")
                 )
 

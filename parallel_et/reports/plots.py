@@ -143,7 +143,7 @@ def plot_energies(energies: Mapping[str, np.ndarray], what: str = "free energy")
         early.min() - margin, ends.max() + margin
     )  # without the first iterations, which have a far larger range
     axis.set_xlabel("iteration", fontsize=8)
-    axis.set_ylabel(f"{what} a point", fontsize=8)
+    axis.set_ylabel(f"{what} per point", fontsize=8)
     axis.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.01, 0.5))
     style_axis(axis)
     figure.tight_layout()

@@ -172,7 +172,7 @@ class Trained(Result):
         numbers = [f"{name} {float(value):.4g}" for name, value in self.params.items() if value.ndim == 0]
         arrays = [f"{name} {value.shape}" for name, value in self.params.items() if value.ndim]
         energy = self.history.get("free_energy", np.empty(0))
-        ended = f", free energy {energy[-1]:.6g} a point" if len(energy) else ""
+        ended = f", free energy {energy[-1]:.6g} per point" if len(energy) else ""
         try:
             model, scheme = self._model_and_scheme
             title = f"{self.job.model.name}: {model.H} causes, {self.job.inference.scheme}: {scheme.description}"
