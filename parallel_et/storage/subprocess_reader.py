@@ -50,7 +50,8 @@ class SubprocessReader:
         assert process.stdout is not None
         answer: dict[str, Any] | None = None
         with suppress(OSError, EOFError, ValueError):
-            process.stdin.write(json.dumps([[module, function, path, *args], self._seconds]).encode() + b"\n")
+            request = [[module, function, path, *args], self._seconds, os.getcwd()]  # paths are relative to the caller
+            process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
             if (answer := json.loads(process.stdout.readline() or "null")) and "arrays" in answer:
                 return [_receive(process.stdout, *array) for array in answer["arrays"]]
@@ -119,7 +120,8 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # the output of libraries goes elsewhere
     for line in sys.stdin:
-        (module, function, *args), seconds = json.loads(line)
+        (module, function, *args), seconds, folder = json.loads(line)
+        os.chdir(folder)
         call = getattr(import_module(module), function)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         arrays: list[np.ndarray] = []

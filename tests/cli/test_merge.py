@@ -149,7 +149,7 @@ def test_the_value_of_white_is_an_option(tmp_path):
 
 @pytest.mark.mpi
 def test_a_picture_has_the_same_bytes_on_any_number_of_ranks(monkeypatch, capsys):
-    monkeypatch.setattr(merging, "BAND", 1)  # one row of positions at a time
+    monkeypatch.setattr(merging, "BAND_BYTES", 1)  # one row of positions at a time
     ranks = Ranks()
     place = ranks.run_on_root(lambda alone: denoised(Path(mkdtemp()), alone))
     monkeypatch.chdir(place)

@@ -193,7 +193,7 @@ class Cluster:
     def thaw(self, job: str, log: Path | None = None) -> None:
         """Continue the ranks of a job. With a log, first wait for the notice of the time limit in the log."""
         if log is not None:
-            self.wait(lambda: "time is nearly over" in log.read_text(), "the notice", 60, log)
+            self.wait(lambda: "the time limit is near" in log.read_text(), "the notice", 60, log)
         for pid in self.ranks(job):
             os.kill(pid, signal.SIGCONT)
 
