@@ -5,6 +5,7 @@ import signal
 import sys
 from collections import Counter
 from itertools import accumulate
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from parallel_et.control import signals
 
 threadpool_limits(1)
 DURATIONS = Path(__file__).with_name("durations.json")
-"""Seconds of each test file, as ``--store-durations`` has measured them."""
+"""Seconds of test files, as ``--store-durations`` has measured them. Files that are missing run first."""
 QUICK_SECONDS = 60.0
 """Sum of the measured seconds of the files that ``--quick`` runs."""
 measured = Counter()
@@ -31,9 +32,9 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Run slow files first, so that all workers end at about the same time."""
     seconds = json.loads(DURATIONS.read_text())
-    names = sorted({file_of(item.nodeid) for item in items}, key=lambda name: (seconds.get(name, 0.0), name))
+    names = sorted({file_of(item.nodeid) for item in items}, key=lambda name: (seconds.get(name, inf), name))
     if config.getoption("quick"):
-        sums = accumulate(seconds.get(name, 0.0) for name in names)
+        sums = accumulate(seconds.get(name, inf) for name in names)
         names = [name for name, total in zip(names, sums, strict=True) if total <= QUICK_SECONDS]
         skipped = [item for item in items if file_of(item.nodeid) not in names]
         config.hook.pytest_deselected(items=skipped)
@@ -47,8 +48,9 @@ def pytest_runtest_logreport(report):
 
 def pytest_sessionfinish(session):
     if session.config.getoption("store_durations") and not hasattr(session.config, "workerinput"):
-        rounded = {name: round(seconds, 1) for name, seconds in sorted(measured.items())}
-        DURATIONS.write_text(json.dumps(rounded, indent=1) + "\n")
+        rounded = {name: round(seconds, 1) for name, seconds in measured.items()}
+        known = {**json.loads(DURATIONS.read_text()), **rounded}
+        DURATIONS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
 def file_of(nodeid):
