@@ -82,18 +82,11 @@ def is_property(node: ast.FunctionDef) -> bool:
 def check_python(path: str, text: str) -> Iterator[Violation]:
     """Yield the violations of a Python file."""
     for node in ast.walk(ast.parse(text)):
-        for number, child in (
-            enumerate(body := getattr(node, "body", None) or [])
-            if isinstance(getattr(node, "body", None), list)
-            else ()
-        ):
-            if (
-                isinstance(child, ast.Expr)
-                and isinstance(child.value, ast.Constant)
-                and isinstance(child.value.value, str)
-            ):
-                after = body[number - 1] if number else node
-                yield from check_docstring(path, after, child.lineno, child.value.value.strip())
+        body = getattr(node, "body", None)
+        for before, child in zip([node, *body], body, strict=False) if isinstance(body, list) else ():
+            value = child.value if isinstance(child, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                yield from check_docstring(path, before, child.lineno, value.value.strip())
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and not re.match(r"#\s*(noqa|type:|ruff)", token.string):
             yield from check_words(path, token.start[0], token.string)
@@ -110,7 +103,7 @@ def check_markdown(path: str, text: str) -> Iterator[Violation]:
         if line.lstrip().startswith(("```", "~~~", "$$")):
             fenced = not fenced if line.count("$$") != 2 else fenced
             continue
-        if fenced or line.startswith(("    ", "<", "(", ":::", "---")):
+        if fenced or line.startswith(("<", ":::", "---")):
             continue
         cells = (
             [cell for cell in line.strip().strip("|").split("|") if cell.strip(" -:")]
